@@ -3,14 +3,19 @@
 //! A [`Workload`] is a complete description: two problems that need different kernels never share one, and its
 //! canonical text is the key under which results are stored. Shapes follow from the operands' index maps.
 
+mod key;
 mod shape;
 mod spec;
+mod sugar;
+mod summary;
 mod validate;
 
 use serde::{Deserialize, Serialize};
 
+pub use key::{KeyError, MAX_KEY, ParseError};
 pub use shape::row_major;
 pub use spec::{Conv2dSpec, DEFAULT_ALIGN, DEFAULT_WORKSPACE_BYTES, MatmulSpec, SpecError};
+pub use sugar::SugarError;
 pub use validate::{
     InvalidWorkload, MAX_ALIGN, MAX_EXTENT, MAX_NAME, MAX_PARTS, MAX_PROLOGUE, MAX_TOTAL, Place, WorkloadProblem,
 };
@@ -37,8 +42,7 @@ pub enum DType {
 
 impl DType {
     /// Every element type.
-    pub const ALL: [DType; 7] =
-        [DType::F32, DType::F16, DType::Bf16, DType::F64, DType::I8, DType::U8, DType::I32];
+    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::Bf16, DType::F64, DType::I8, DType::U8, DType::I32];
 
     /// Size of one element in bytes.
     pub fn bytes(self) -> u64 {

@@ -371,7 +371,10 @@ mod tests {
     #[test]
     fn impossible_convolutions_are_named() {
         let kernel = Conv2dSpec::new(1, 1, 4, 9, 1, 5, 3);
-        assert!(matches!(kernel.workload(), Err(SpecError::KernelTooLarge { kernel_name: "r", span: 5, padded: 4, .. })));
+        assert!(matches!(
+            kernel.workload(),
+            Err(SpecError::KernelTooLarge { kernel_name: "r", span: 5, padded: 4, .. })
+        ));
         let dilated = Conv2dSpec { dilation_w: 5, ..Conv2dSpec::new(1, 1, 9, 9, 1, 3, 3) };
         assert!(matches!(dilated.workload(), Err(SpecError::KernelTooLarge { kernel_name: "s", span: 11, .. })));
         let groups = Conv2dSpec { groups: 4, ..Conv2dSpec::new(1, 8, 9, 9, 6, 3, 3) };

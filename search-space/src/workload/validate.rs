@@ -159,7 +159,9 @@ pub enum WorkloadProblem {
         name: String,
     },
     /// An epilogue operand over a reduction axis, or a bias that is not a vector.
-    #[error("reads operand {name:?} by an index that does not fit; expected batch and parallel axes, one dimension for bias")]
+    #[error(
+        "reads operand {name:?} by an index that does not fit; expected batch and parallel axes, one dimension for bias"
+    )]
     EpilogueIndex {
         /// The name.
         name: String,
@@ -257,7 +259,8 @@ impl Workload {
         }
         let fits = |elements: u64| elements.saturating_mul(operand.dtype.bytes()) < MAX_TOTAL;
         let elements = self.operand_shape(i).iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
-        if !fits(elements) || !fits(self.operand_len(i)) || !self.operand_strides(i).iter().all(|stride| fits(*stride)) {
+        if !fits(elements) || !fits(self.operand_len(i)) || !self.operand_strides(i).iter().all(|stride| fits(*stride))
+        {
             return Err(WorkloadProblem::TooManyBytes);
         }
         if !operand.align.is_power_of_two() || operand.align > MAX_ALIGN {
