@@ -1,0 +1,16 @@
+//! Workloads, keys, reference semantics, target limits, parameter spaces, schedules and search strategies.
+//!
+//! This crate says *what* is computed ([`workload`]), what it means ([`reference`]), which schedules exist for it
+//! ([`space`], [`families`]) and how to walk among them ([`strategy`]). It knows no LLVM, driver, SQLite or file.
+
+pub mod outcome;
+pub mod reference;
+pub mod schedule;
+pub mod space;
+pub mod target;
+pub mod workload;
+
+pub use outcome::Outcome;
+pub use schedule::{Schedule, Value};
+pub use target::Target;
+pub use workload::Workload;
