@@ -1,0 +1,235 @@
+//! Opening a file: what it must be, how SQLite is set up, and the schema it must have exactly.
+//!
+//! At rest a tuning database is one plain file (rollback-journal mode), so that it can be read from a read-only folder
+//! and copied alone. A writer switches it to a write-ahead log, so that look-ups go on while it writes, and back when it
+//! closes. A file that a crash left in write-ahead mode is recovered by the next open.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use crate::DbError;
+use crate::filesystem::{folder_of, network_kind};
+use crate::lock::beside;
+
+/// The SQL that makes an empty database, as `docs/database.md` explains it.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// Written to `PRAGMA user_version`. A file with a larger number is refused.
+pub const SCHEMA_VERSION: i64 = 1;
+
+/// Written to `PRAGMA application_id`: `TWdb` in ASCII.
+pub const APPLICATION_ID: i64 = 0x5457_6462;
+
+/// How long a statement waits for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Opens an existing database for reading.
+pub(crate) fn reader(path: &Path) -> Result<Connection, DbError> {
+    if !is_there(path)? {
+        return Err(DbError::Missing { path: path.to_path_buf() });
+    }
+    if network_kind(path).is_some() {
+        // No locks there: right for a published file that is replaced, never changed.
+        return connect_reader(path, true).map_err(|(error, _)| error);
+    }
+    match connect_reader(path, false) {
+        Ok(connection) => Ok(connection),
+        // A write-ahead file in a folder where its shared memory cannot be made.
+        Err((error, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))) => {
+            let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+            if log > 0 {
+                return Err(DbError::UnfinishedLog { path: path.to_path_buf() });
+            }
+            connect_reader(path, true).map_err(|_| error)
+        }
+        Err((error, _)) => Err(error),
+    }
+}
+
+fn connect_reader(path: &Path, immutable: bool) -> Result<Connection, (DbError, Option<ErrorCode>)> {
+    let with_code = |error: rusqlite::Error| {
+        let code = error.sqlite_error_code();
+        (DbError::sqlite(path, "opening", error), code)
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(uri(path, immutable), flags).map_err(with_code)?;
+    harden(&connection).map_err(with_code)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(with_code)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false).map_err(with_code)?;
+    connection.pragma_update(None, "query_only", true).map_err(with_code)?;
+    let identity = Identity::read(&connection).map_err(with_code)?;
+    if identity.is_blank() {
+        return Err((DbError::Empty { path: path.to_path_buf() }, None));
+    }
+    identity.check(path).map_err(|error| (error, None))?;
+    Ok(connection)
+}
+
+/// Opens a database for writing; makes it when it does not exist. The caller holds the writer lock.
+pub(crate) fn writer(path: &Path, max_bytes: Option<u64>) -> Result<Connection, DbError> {
+    let failed = |error| DbError::sqlite(path, "opening it for writing", error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let mut connection = Connection::open_with_flags(uri(path, false), flags).map_err(failed)?;
+    harden(&connection).map_err(failed)?;
+    if connection.is_readonly("main").map_err(failed)? {
+        return Err(DbError::ReadOnly { path: path.to_path_buf(), reason: "the file is read-only".into() });
+    }
+    let identity = Identity::read(&connection).map_err(failed)?;
+    if !identity.is_blank() {
+        identity.check(path)?;
+    }
+    connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+    if let Some(bytes) = max_bytes {
+        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(failed)?;
+        let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
+        connection.pragma_update(None, "max_page_count", pages.max(1)).map_err(failed)?;
+    }
+    if identity.is_blank() {
+        create(&mut connection).map_err(failed)?;
+    }
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(|error| DbError::sqlite(path, "starting its write-ahead log", error))?;
+    if mode != "wal" {
+        return Err(DbError::ReadOnly {
+            path: path.to_path_buf(),
+            reason: "no write-ahead log is possible there".into(),
+        });
+    }
+    connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
+    Ok(connection)
+}
+
+/// Refuses what cannot become a database, before anything is written.
+pub(crate) fn check_writable_place(path: &Path) -> Result<bool, DbError> {
+    let exists = is_there(path)?;
+    let parent = folder_of(path);
+    if !parent.is_dir() {
+        return Err(DbError::ParentMissing { path: path.to_path_buf(), parent: parent.to_path_buf() });
+    }
+    if let Some(kind) = network_kind(path) {
+        return Err(DbError::NetworkFileSystem { path: path.to_path_buf(), kind });
+    }
+    Ok(exists)
+}
+
+/// Whether there is a file; an error when there is something else.
+fn is_there(path: &Path) -> Result<bool, DbError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(true),
+        Ok(_) => Err(DbError::NotAFile { path: path.to_path_buf() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            Err(DbError::ParentMissing { path: path.to_path_buf(), parent: folder_of(path).to_path_buf() })
+        }
+        Err(error) => Err(DbError::io(path, "looking at it", error)),
+    }
+}
+
+/// Makes the tables, all or none.
+fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(SCHEMA)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+/// Settings under which a damaged or hostile file can do least.
+fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, 16 << 20)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 100_000)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// What a file says it is.
+struct Identity {
+    application_id: i64,
+    schema: i64,
+    /// `(name, sql)` in order of creation, without SQLite's own objects.
+    objects: Vec<(String, String)>,
+}
+
+impl Identity {
+    fn read(connection: &Connection) -> rusqlite::Result<Identity> {
+        let application_id = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let schema = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let mut objects = connection.prepare("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid")?;
+        let objects = objects.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut objects: Vec<(String, String)> = objects.collect::<Result<_, _>>()?;
+        // Indexes that SQLite makes for PRIMARY KEY and UNIQUE have no SQL.
+        objects.retain(|(name, sql)| !(sql.is_empty() && name.starts_with("sqlite_autoindex_")));
+        Ok(Identity { application_id, schema, objects })
+    }
+
+    /// Nothing was ever written, or making it was interrupted.
+    fn is_blank(&self) -> bool {
+        self.application_id == 0 && self.schema == 0 && self.objects.is_empty()
+    }
+
+    fn check(&self, path: &Path) -> Result<(), DbError> {
+        let path = path.to_path_buf();
+        if self.application_id != APPLICATION_ID {
+            return Err(DbError::OtherApplication { path, application_id: self.application_id });
+        }
+        if self.schema > SCHEMA_VERSION {
+            return Err(DbError::NewerSchema { path, found: self.schema, supported: SCHEMA_VERSION });
+        }
+        let expected = expected_objects();
+        let difference = (0..expected.len().max(self.objects.len())).find_map(|i| {
+            let (expected, found) = (expected.get(i), self.objects.get(i));
+            let same = matches!((expected, found), (Some(e), Some(f)) if e.0 == f.0 && e.1 == f.1);
+            let name = found.map(|object| object.0.as_str()).or(expected.map(|object| object.0));
+            (!same).then(|| name.unwrap_or_default().escape_debug().take(60).collect())
+        });
+        match difference {
+            Some(object) => Err(DbError::ForeignSchema { path, object, schema: self.schema }),
+            None if self.schema != SCHEMA_VERSION => {
+                Err(DbError::ForeignSchema { path, object: "user_version".into(), schema: self.schema })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// `(name, sql)` of each statement of [`SCHEMA`], as `sqlite_schema` stores them.
+fn expected_objects() -> Vec<(&'static str, &'static str)> {
+    let statements = SCHEMA.trim_end().trim_end_matches(';').split(";\n\n");
+    statements
+        .map(|sql| {
+            let name = sql.split_whitespace().nth(2).expect("invariant: each statement is CREATE kind name ...");
+            (name, sql)
+        })
+        .collect()
+}
+
+/// An SQLite URI for `path`, whatever bytes it holds.
+fn uri(path: &Path, immutable: bool) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut uri = String::from("file://");
+    for byte in absolute.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if immutable {
+        uri.push_str("?immutable=1");
+    }
+    uri
+}
