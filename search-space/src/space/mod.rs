@@ -306,7 +306,9 @@ impl ParameterSpace {
     /// This one operation is repair (an invalid `config`), mutation (a fixed value) and crossover (parameters of the
     /// other parent, with weights).
     pub fn nearest(&self, config: &Config, weights: &[f64], fixed: &[Option<u16>]) -> Option<Config> {
-        if !self.fits(config) {
+        let possible =
+            |(fixed, param): (&Option<u16>, &Parameter)| fixed.is_none_or(|v| usize::from(v) < param.values.len());
+        if !self.fits(config) || !fixed.iter().zip(&self.params).all(possible) {
             return None;
         }
         let mut values = config.to_vec();

@@ -26,6 +26,8 @@ pub(super) struct Searcher {
     pub(super) diagram: Diagram,
     /// For each level the coordinate of each value, see [`Parameter::distance`].
     coordinates: Vec<Vec<Option<f64>>>,
+    /// For each level whether its values are integers in rising order.
+    rising: Vec<bool>,
     supports: OnceLock<Supports>,
     /// Buffers of finished queries.
     idle: Mutex<Vec<Query>>,
@@ -74,11 +76,20 @@ struct Reached {
 struct Query {
     now: u32,
     nodes: Memo<Reached>,
+    /// Per level and value.
+    costs: Vec<Vec<u64>>,
+    /// Per level: the cheapest of all values, and whether costs rise to both sides of it.
+    wanted: Vec<(u16, bool)>,
     /// Per level and set: the cheapest value.
     cheapest: Vec<Memo<(u64, u16)>>,
     bounds: Memo<u64>,
-    /// `(bound on the whole, levels left, node)`.
-    open: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    /// `(bound on the whole, levels left, node)` in one number.
+    open: BinaryHeap<Reverse<u128>>,
+}
+
+/// Nodes with a smaller bound come first, among equals those nearer to the end.
+fn entry(bound: u64, levels_left: u16, node: u32) -> Reverse<u128> {
+    Reverse(u128::from(bound) << 64 | u128::from(levels_left) << 32 | u128::from(node))
 }
 
 /// What a query asks of one level.
@@ -90,8 +101,11 @@ struct Wish {
 
 impl Searcher {
     pub(super) fn new(diagram: Diagram, params: &[Parameter]) -> Searcher {
-        let coordinates = diagram.params.iter().map(|&param| params[usize::from(param)].coordinates.clone()).collect();
-        Searcher { diagram, coordinates, supports: OnceLock::new(), idle: Mutex::new(Vec::new()) }
+        let coordinates: Vec<Vec<Option<f64>>> =
+            diagram.params.iter().map(|&param| params[usize::from(param)].coordinates.clone()).collect();
+        let rising = |list: &Vec<Option<f64>>| list.windows(2).all(|pair| pair[0].is_some() && pair[0] < pair[1]);
+        let rising = coordinates.iter().map(rising).collect();
+        Searcher { diagram, coordinates, rising, supports: OnceLock::new(), idle: Mutex::new(Vec::new()) }
     }
 
     /// Overwrites the component's part of `values` (indexed by parameter) with the nearest member that has the fixed
@@ -122,12 +136,24 @@ impl Searcher {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(query);
         found
     }
+}
 
-    fn cost(&self, level: usize, wish: &Wish, value: u16) -> u64 {
-        if wish.fixed.is_some_and(|fixed| fixed != value) {
-            return NEVER;
+impl Wish {
+    /// The cost of every value of a level.
+    fn costs(&self, coordinates: &[Option<f64>], costs: &mut Vec<u64>) {
+        costs.clear();
+        match self.fixed {
+            Some(fixed) => {
+                costs.resize(coordinates.len(), NEVER);
+                if let Some(cost) = costs.get_mut(usize::from(fixed)) {
+                    *cost = units(self.weight * super::distance(coordinates, self.value, fixed));
+                }
+            }
+            None => {
+                let cost = |value| units(self.weight * super::distance(coordinates, self.value, value));
+                costs.extend((0u16..).take(coordinates.len()).map(cost));
+            }
         }
-        units(wish.weight * super::distance(&self.coordinates[level], wish.value, value))
     }
 }
 
@@ -143,6 +169,8 @@ impl Query {
         Query {
             now: 0,
             nodes: Memo::new(diagram.len(), unreached),
+            costs: vec![Vec::new(); diagram.params.len()],
+            wanted: Vec::new(),
             cheapest: supports.sets.iter().map(|sets| Memo::new(sets.len(), (0, 0))).collect(),
             bounds: Memo::new(supports.tuples.len(), 0),
             open: BinaryHeap::new(),
@@ -156,15 +184,22 @@ impl Query {
         }
         self.now += 1;
         self.open.clear();
+        self.wanted.clear();
+        for (level, wish) in wishes.iter().enumerate() {
+            wish.costs(&searcher.coordinates[level], &mut self.costs[level]);
+            self.wanted.push((wish.fixed.unwrap_or(wish.value), searcher.rising[level]));
+        }
         let levels = wishes.len();
-        let bound = self.bound(searcher, supports, wishes, supports.of_node[diagram.root as usize]);
+        let bound = self.bound(supports, supports.of_node[diagram.root as usize]);
         if bound == NEVER {
             return false;
         }
         let left = |level: usize| u16::try_from(levels - level).expect("invariant: at most 128 parameters");
+        let most = self.dive(diagram, supports);
         self.nodes.set(diagram.root as usize, self.now, Reached { cost: 0, from: 0, value: 0, settled: false });
-        self.open.push(Reverse((bound, left(0), diagram.root)));
-        while let Some(Reverse((_, _, node))) = self.open.pop() {
+        self.open.push(entry(bound, left(0), diagram.root));
+        while let Some(Reverse(first)) = self.open.pop() {
+            let node = u32::try_from(first & u128::from(u32::MAX)).expect("invariant: masked to 32 bits");
             if node == 0 {
                 return true;
             }
@@ -175,70 +210,80 @@ impl Query {
             let cost = reached.cost;
             let level = diagram.level(node);
             for edge in diagram.edges(node) {
-                let (step, value) = self.cheapest(searcher, supports, wishes, level, edge.values);
-                if step == NEVER {
+                let (step, value) = self.cheapest(supports, level, edge.values);
+                let cost = cost.saturating_add(step);
+                if cost > most || self.nodes.get(edge.child as usize, self.now).is_some_and(|known| known.cost <= cost)
+                {
                     continue;
                 }
-                let cost = cost + step;
-                if self.nodes.get(edge.child as usize, self.now).is_some_and(|known| known.cost <= cost) {
-                    continue;
-                }
-                let bound = self.bound(searcher, supports, wishes, supports.of_node[edge.child as usize]);
-                if bound == NEVER {
+                let bound = cost.saturating_add(self.bound(supports, supports.of_node[edge.child as usize]));
+                if bound > most || bound == NEVER {
                     continue;
                 }
                 self.nodes.set(edge.child as usize, self.now, Reached { cost, from: node, value, settled: false });
-                self.open.push(Reverse((cost + bound, left(level + 1), edge.child)));
+                self.open.push(entry(bound, left(level + 1), edge.child));
             }
         }
         false
     }
 
+    /// The cost of one member, found by following the smallest bound: nothing dearer need be looked at.
+    fn dive(&mut self, diagram: &Diagram, supports: &Supports) -> u64 {
+        let (mut node, mut cost) = (diagram.root, 0u64);
+        while node != 0 {
+            let level = diagram.level(node);
+            let mut best = (NEVER, NEVER, 0);
+            for edge in diagram.edges(node) {
+                let (step, _) = self.cheapest(supports, level, edge.values);
+                if step >= best.0 {
+                    continue;
+                }
+                let bound = step.saturating_add(self.bound(supports, supports.of_node[edge.child as usize]));
+                best = best.min((bound, step, edge.child));
+            }
+            if best.0 == NEVER {
+                return NEVER;
+            }
+            cost = cost.saturating_add(best.1);
+            node = best.2;
+        }
+        cost
+    }
+
     /// The cheapest value of a set, the first of equals.
-    fn cheapest(
-        &mut self,
-        searcher: &Searcher,
-        supports: &Supports,
-        wishes: &[Wish],
-        level: usize,
-        values: u32,
-    ) -> (u64, u16) {
+    fn cheapest(&mut self, supports: &Supports, level: usize, values: u32) -> (u64, u16) {
         if let Some(known) = self.cheapest[level].get(values as usize, self.now) {
             return known;
         }
-        let wish = &wishes[level];
-        let sets = &supports.sets[level];
-        let wanted = wish.fixed.unwrap_or(wish.value);
-        let found = if sets.contains(values, wanted) {
-            (searcher.cost(level, wish, wanted), wanted)
-        } else if wish.fixed.is_some() {
-            (NEVER, 0)
+        let costs = &self.costs[level];
+        let words = supports.sets[level].words(values);
+        let (wanted, alike) = self.wanted[level];
+        let cost = |value: u16| (costs[usize::from(value)], value);
+        let found = if set::has(words, wanted) {
+            cost(wanted)
+        } else if alike {
+            let (below, above) = set::around(words, wanted);
+            below.into_iter().chain(above).map(cost).min().unwrap_or((NEVER, 0))
         } else {
-            set::positions(sets.words(values))
-                .map(|value| (searcher.cost(level, wish, value), value))
-                .min()
-                .unwrap_or((NEVER, 0))
+            set::positions(words).map(cost).min().unwrap_or((NEVER, 0))
         };
         self.cheapest[level].set(values as usize, self.now, found);
         found
     }
 
     /// A lower bound on the cost of the levels of a tuple.
-    fn bound(&mut self, searcher: &Searcher, supports: &Supports, wishes: &[Wish], tuple: u32) -> u64 {
+    fn bound(&mut self, supports: &Supports, tuple: u32) -> u64 {
         // Tuple 0 is that of the end.
-        let (mut tuple, mut bound) = (tuple, 0u64);
-        let asked = tuple;
-        if let Some(known) = self.bounds.get(asked as usize, self.now) {
+        if tuple == 0 {
+            return 0;
+        }
+        if let Some(known) = self.bounds.get(tuple as usize, self.now) {
             return known;
         }
-        while tuple != 0 {
-            let (values, rest) = supports.tuples[tuple as usize];
-            let level = usize::from(supports.level[tuple as usize]);
-            let (cost, _) = self.cheapest(searcher, supports, wishes, level, values);
-            bound = bound.saturating_add(cost);
-            tuple = rest;
-        }
-        self.bounds.set(asked as usize, self.now, bound);
+        let (values, rest) = supports.tuples[tuple as usize];
+        let (first, _) = self.cheapest(supports, usize::from(supports.level[tuple as usize]), values);
+        let bound = first.saturating_add(self.bound(supports, rest));
+        self.bounds.set(tuple as usize, self.now, bound);
         bound
     }
 }

@@ -75,6 +75,24 @@ pub(super) fn has(words: &[u64], position: u16) -> bool {
     words.get(usize::from(position) / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
 }
 
+/// The members of `words` next to `position` on both sides, not counting `position` itself.
+pub(super) fn around(words: &[u64], position: u16) -> (Option<u16>, Option<u16>) {
+    let at = usize::from(position) / 64;
+    let bit = 1u64 << (position % 64);
+    let name = |word: usize, bit: u32| u16::try_from(word * 64 + bit as usize).expect("invariant: domains fit u16");
+    let low = |word: usize| match word == at {
+        true => words[word] & (bit - 1),
+        false => words[word],
+    };
+    let high = |word: usize| match word == at {
+        true => words[word] & !(bit - 1) & !bit,
+        false => words[word],
+    };
+    let below = (0..=at).rev().find(|&word| low(word) != 0).map(|word| name(word, 63 - low(word).leading_zeros()));
+    let above = (at..words.len()).find(|&word| high(word) != 0).map(|word| name(word, high(word).trailing_zeros()));
+    (below, above)
+}
+
 /// Adds `position` to `words`.
 pub(super) fn insert(words: &mut [u64], position: u16) {
     words[usize::from(position) / 64] |= 1 << (position % 64);
@@ -114,5 +132,10 @@ mod tests {
         }
         assert!(!table.contains(id, 1) && !table.contains(id, 65));
         assert_eq!(table.member(id, 7), None);
+        for position in 0..200 {
+            let below = members.iter().copied().rfind(|&member| member < position);
+            let above = members.iter().copied().find(|&member| member > position);
+            assert_eq!(around(table.words(id), position), (below, above), "{position}");
+        }
     }
 }
