@@ -93,7 +93,11 @@ fn forbidden_links(graph: &Graph, absent: &[(&str, &[&str])]) -> Vec<String> {
 
 fn metadata() -> Metadata {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    MetadataCommand::new().manifest_path(manifest).other_options(["--locked".to_owned()]).exec().unwrap()
+    MetadataCommand::new()
+        .manifest_path(manifest)
+        .other_options(["--locked", "--filter-platform", "host-tuple"].map(str::to_owned))
+        .exec()
+        .expect("cargo metadata reads the workspace")
 }
 
 fn names(metadata: &Metadata) -> BTreeMap<&PackageId, &str> {
@@ -117,7 +121,7 @@ fn member_graph(metadata: &Metadata) -> Graph {
 fn link_graph(metadata: &Metadata) -> Graph {
     let names = names(metadata);
     let mut graph = Graph::new();
-    for node in &metadata.resolve.as_ref().unwrap().nodes {
+    for node in &metadata.resolve.as_ref().expect("cargo metadata resolves").nodes {
         let linked = node.deps.iter().filter(|d| d.dep_kinds.iter().any(|k| k.kind != DependencyKind::Development));
         graph.entry(names[&node.id].to_owned()).or_default().extend(linked.map(|d| names[&d.pkg].to_owned()));
     }

@@ -29,25 +29,26 @@ fn faults(path: &Path, text: &str) -> Vec<String> {
 }
 
 /// The Rust files below `folder`; build outputs and hidden folders are not entered.
-fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in folder.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in folder.read_dir()? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         if path.is_dir() {
             if name != "target" && !name.starts_with('.') {
-                sources(&path, into);
+                sources(&path, into)?;
             }
         } else if name.ends_with(".rs") {
             into.push(path);
         }
     }
+    Ok(())
 }
 
 #[test]
 fn every_source_file_says_what_it_is_for() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    sources(root, &mut files);
+    sources(root, &mut files).unwrap();
     assert!(files.iter().any(|file| file.ends_with("tests/tests/hygiene.rs")), "the sources were found");
     let found: Vec<String> = files
         .iter()

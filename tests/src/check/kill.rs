@@ -1,0 +1,156 @@
+//! `kill -9` of the whole process group at random moments of a tune, round after round on one database.
+//!
+//! After each: no trial that was counted on stdout is missing, the file is sound, no process is left, and the next run
+//! goes on with exactly the candidates that a replay of the event log proposes.
+
+use super::{Bar, Finding, Lab, lab};
+use anyhow::{Context, ensure};
+use rand::{RngExt as _, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const ROUNDS: u64 = 200;
+
+const WORKLOAD: &str = "matmul m=48 n=40 k=56 dtype=f32";
+
+/// Candidates compared between the replay and the run that follows.
+const COMPARED: usize = 4;
+
+/// Names the processes of one round in their environment, which survives every `fork` and `exec`.
+const MARK: &str = "TILEWRIGHT_CHECK_MARK";
+
+pub(super) fn bars() -> Vec<Bar> {
+    let wanted = "no counted trial lost, file sound, no orphan, resumes with the replay's candidates";
+    vec![Bar::new(format!("{ROUNDS} x kill -9"), wanted, rounds)]
+}
+
+fn rounds(lab: &Lab) -> anyhow::Result<Finding> {
+    let database = lab.folder("kill")?.join("night.tune");
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let (mut counted, mut compared) = (0, 0);
+    for round in 0..ROUNDS {
+        let proposals = if database.exists() { proposals(lab, &database)? } else { Vec::new() };
+        let delay = Duration::from_millis(rng.random_range(50..1500));
+        let mark = format!("{}-{round}", std::process::id());
+        let trials = killed_tune(lab, &database, delay, &mark).with_context(|| format!("round {round}"))?;
+        for (trial, proposal) in trials.iter().zip(&proposals) {
+            ensure!(
+                trial["schedule"] == *proposal,
+                "round {round}: tried {} where the replay has {proposal}",
+                trial["schedule"]
+            );
+            compared += 1;
+        }
+        let orphans = orphans(&mark);
+        ensure!(orphans.is_empty(), "round {round}: processes {orphans:?} outlive the tune");
+        if let Some(last) = trials.last() {
+            let count = last["trial"].as_u64().context("a trial without its number")?;
+            ensure!(
+                count >= counted + trials.len() as u64,
+                "round {round}: trial {count} after {counted} were counted"
+            );
+            counted = count;
+        }
+        if database.exists() {
+            let stored = stored(&database).with_context(|| format!("round {round}"))?;
+            ensure!(stored >= counted, "round {round}: {counted} trials were counted, {stored} are stored");
+        }
+    }
+    let enough = counted >= ROUNDS && compared >= ROUNDS;
+    Ok(Finding::of(enough, format!("{counted} trials counted and kept, {compared} candidates as replayed")))
+}
+
+/// Starts a tune, kills its process group after `delay`, and returns the trials that it counted.
+fn killed_tune(lab: &Lab, database: &Path, delay: Duration, mark: &str) -> anyhow::Result<Vec<Value>> {
+    let database = database.to_string_lossy();
+    let mut command =
+        lab.command(["tune", WORKLOAD, "--device", "cpu", "--time", "60s", "--seed", "1", "--db", &database, "--json"]);
+    let mut child = command.env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().context("no stdout")?;
+    let lines = std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).collect::<Vec<_>>());
+    std::thread::sleep(delay);
+    let early = child.try_wait()?;
+    lab::kill_group(&child);
+    child.wait()?;
+    if let Some(status) = early {
+        let mut said = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            std::io::Read::read_to_string(&mut stderr, &mut said)?;
+        }
+        anyhow::bail!(
+            "the tune ended by itself ({status}): {}",
+            said.trim().lines().last().unwrap_or("(nothing said)")
+        );
+    }
+    let lines = lines.join().ok().context("reading the trials")?;
+    // A line that the kill cut short was not shown whole, so it does not count.
+    let events = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(events.filter(|event| event["event"] == "trial").collect())
+}
+
+/// The schedules that a replay of the event log proposes next.
+fn proposals(lab: &Lab, database: &Path) -> anyhow::Result<Vec<Value>> {
+    let (database, next) = (database.to_string_lossy(), COMPARED.to_string());
+    let arguments = ["db", "replay", &database, WORKLOAD, "--device", "cpu", "--seed", "1", "--next", &next, "--json"];
+    let answer = lab.json(arguments, Duration::from_secs(30))?;
+    Ok(answer.into_iter().map(|mut line| line["schedule"].take()).collect())
+}
+
+/// How many observations the file holds, once SQLite finds it sound.
+fn stored(database: &Path) -> anyhow::Result<u64> {
+    let database = rusqlite::Connection::open(database)?;
+    let sound: String = database.query_row("pragma integrity_check", (), |row| row.get(0))?;
+    ensure!(sound == "ok", "integrity_check: {sound}");
+    let count: i64 = database.query_row("select count(*) from observation", (), |row| row.get(0))?;
+    Ok(u64::try_from(count)?)
+}
+
+/// Processes that carry `mark` and are still there two seconds later.
+fn orphans(mark: &str) -> Vec<u32> {
+    let entry = format!("{MARK}={mark}");
+    let end = Instant::now() + Duration::from_secs(2);
+    loop {
+        let left = marked(&entry);
+        if left.is_empty() || Instant::now() > end {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn marked(entry: &str) -> Vec<u32> {
+    let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let ids = folder.filter_map(|process| process.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == entry.as_bytes())
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// A seeded orphan: a grandchild in a session of its own, which killing the group does not reach.
+    #[test]
+    fn a_process_that_left_the_group_is_found() {
+        let mark = format!("test-{}", std::process::id());
+        let mut command = Command::new("sh");
+        command.args(["-c", "setsid sleep 30 & sleep 30"]).env(MARK, &mark).process_group(0);
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        lab::kill_group(&child);
+        child.wait().unwrap();
+        let orphans = orphans(&mark);
+        assert_eq!(orphans.len(), 1, "{orphans:?}");
+        // SAFETY: the process was started by this test and is still there.
+        unsafe { libc::kill(i32::try_from(orphans[0]).unwrap(), libc::SIGKILL) };
+    }
+}

@@ -1,0 +1,66 @@
+//! Matrix products on one core against numpy with its own OpenBLAS, after at most a minute of tuning.
+
+use super::lockstep::{TimedProgram, speed_ratio};
+use super::{Bar, Finding, Lab, lab};
+use anyhow::Context;
+use std::process::Command;
+use std::time::Duration;
+
+const ROUNDS: usize = 11;
+
+/// Seconds each side runs for in a round: long enough for many calls, short enough that both see the same machine.
+const SECONDS: f64 = 0.4;
+
+pub(super) fn bars() -> Vec<Bar> {
+    [(512, 512, 512, 0.85), (1024, 1024, 1024, 0.85), (1000, 999, 1001, 0.8)]
+        .into_iter()
+        .map(|(m, n, k, least)| {
+            Bar::new(
+                format!("numpy {m}x{n}x{k}"),
+                format!("ours / numpy >= {least}, one thread, <= 60 s tuning"),
+                move |lab| compare(lab, m, n, k, least),
+            )
+        })
+        .collect()
+}
+
+fn compare(lab: &Lab, m: u64, n: u64, k: u64, least: f64) -> anyhow::Result<Finding> {
+    let mut setup = Command::new(lab.root.join("tests/peers/setup"));
+    setup.arg("numpy");
+    let python = match lab::run(setup, Duration::from_secs(600)).and_then(lab::Ran::ok) {
+        Ok(ran) => ran.stdout.trim().to_owned(),
+        Err(error) => return Ok(Finding::Skipped(format!("numpy could not be set up: {error:#}"))),
+    };
+    let database = lab.folder("numpy")?.join("tuned.tune");
+    let database = database.to_string_lossy();
+    let workload = format!("matmul m={m} n={n} k={k} dtype=f32");
+    let tune = ["tune", &workload, "--device", "cpu", "--time", "60s", "--db", &database];
+    lab.run(tune, Duration::from_secs(180))?.ok().context("tuning")?;
+
+    // Both run on the same core in turn, so neither can use a second one, nor stand on a quieter one.
+    let core = last_allowed_core()?;
+    let time = pinned(&core, &lab.tilewright, &["time", &workload, "--device", "cpu", "--db", &database]);
+    let mut numpy = pinned(&core, python.as_ref(), &["tests/peers/numpy_worker.py"]);
+    numpy.current_dir(&lab.root).env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
+    numpy.env_remove("OPENBLAS_CORETYPE").env_remove("OPENBLAS_L2_SIZE");
+    let mut ours = TimedProgram::start("tilewright time", time, None)?;
+    let work = serde_json::json!({ "m": m, "n": n, "k": k }).to_string();
+    let mut theirs = TimedProgram::start("numpy", numpy, Some(&work))?;
+    let (ratio, our_ms, their_ms) = speed_ratio(&mut ours, &mut theirs, ROUNDS, SECONDS)?;
+    Ok(Finding::of(ratio.median >= least, format!("{ratio}; ours {our_ms:.3} ms, numpy {their_ms:.3} ms")))
+}
+
+/// `program` on one core, by `taskset` of util-linux.
+fn pinned(core: &str, program: &std::path::Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", core]).arg(program).args(arguments);
+    command
+}
+
+/// The highest-numbered core that this process may use; the first ones serve most interrupts.
+fn last_allowed_core() -> anyhow::Result<String> {
+    let status = std::fs::read_to_string("/proc/self/status").context("reading the allowed cores")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no allowed cores")?;
+    let last = list.trim().rsplit([',', '-']).next().context("no allowed cores")?;
+    Ok(last.to_owned())
+}
