@@ -1,5 +1,7 @@
 //! Keys and workloads are one-to-one; everything else is refused with a place. Vectors: `tests/vectors/keys.txt`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests stop the test")]
+
 use std::fmt::Write;
 use std::path::Path;
 
@@ -67,6 +69,12 @@ fn other_texts_are_refused_with_field_place_and_expectation() {
         ("[m,k]", "[m,1+k]", "found \"+k]@s(512,1)a64\", expected \"]\""),
         ("[m,k]", "[m,k:512]", "superfluous bound 512 in subscript 1"),
         ("[m,k]", "[m,k-1]", "subscript 1 reaching -1; expected a bound"),
+        ("[m,k]", "[m,k-1:0]", "superfluous bound 0 in subscript 1"),
+        ("[m,k]", "[m,k-1:2147483648]", "a number of 2^31 or more in subscript 1"),
+        ("[m,k]", "[m,2147483648*k]", "a number of 2^31 or more in subscript 1"),
+        ("[m,k]@s(512,1)", "[2147483647*m,2147483647*k]@s(0,0)", "operand \"a\" spans 2^62 bytes or more"),
+        ("[m,k]@s(512,1)", "[2147483647*m,2147483647*k]@s(4294967296,1)", "operand \"a\" spans 2^62 bytes or more"),
+        ("[m,k]", "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,m,k]", "17 subscripts; expected 0 to 16"),
         ("[m,k]", "[m,k+2147483648]", "a number of 2^31 or more in subscript 1"),
         ("[m,k]", "[m,k", "expected \"]\""),
         ("@s(512,1)", "@s(512)", "1 strides for 2 subscripts"),
@@ -79,6 +87,7 @@ fn other_texts_are_refused_with_field_place_and_expectation() {
         ("a64;in", "a64<>;in", "malformed prologue"),
         ("a64;in", "a64<x y>;in", "operand at byte 66: found \" y>\", expected \">\""),
         ("out.c=f32[m,n]", "out.c=f32[m,k]", "operand \"c\" is the output of a contraction"),
+        ("out.c=f32[m,n]", "out.c=f32[m,n-1:512]", "operand \"c\" is the output of a contraction"),
         ("out.c=f32[m,n]@s(512,1)", "out.c=f32[m,n]@s(511,1)", "operand \"c\" has elements written twice"),
         ("out.c=f32[m,n]", "out.c=f32[m,m]", "operand \"c\" has elements written twice"),
         ("out.c", "in.c", "the operands are never written"),
@@ -114,6 +123,10 @@ fn other_texts_are_refused_with_field_place_and_expectation() {
     assert!(
         refusal(&MATMUL.replacen("m:p512", &format!("{long}:p512"), 1).replace("[m", "[k")).contains("malformed name")
     );
+    let prologue = format!("a64<{}>;in", "x".repeat(513));
+    assert!(refusal(&swap(MATMUL, "a64;in", &prologue)).contains("malformed prologue"));
+    let operands: String = (0..14).map(|i| format!("in.x{i}=f32[]@s()a1;")).collect();
+    assert!(refusal(&swap(MATMUL, "in.a", &format!("{operands}in.a"))).contains("17 operands; expected 1 to 16"));
     let axes: Vec<String> = (0..17).map(|i| format!("a{i}:p1")).collect();
     assert!(
         refusal(&swap(MATMUL, "m:p512", &format!("{},m:p512", axes.join(",")))).contains("20 axes; expected 1 to 16")

@@ -1,5 +1,7 @@
 //! What workloads mean, checked by hand-written tables, by laws, and by two evaluations that share no loops.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests stop the test")]
+
 use std::time::Instant;
 
 use proptest::prelude::*;

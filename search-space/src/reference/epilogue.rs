@@ -114,6 +114,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "the rounding of the cast is what is compared with")]
     fn rounding_is_to_nearest_even_in_every_float_type() {
         for value in [1.0, 0.1, -3.3e38, 1e-40, 1e-46, 3.5e38, 16_777_217.0, f64::MIN_POSITIVE] {
             let native = f64::from(value as f32);

@@ -100,7 +100,7 @@ impl TargetKey {
     ///
     /// # Errors
     ///
-    /// [`TargetKeyError`], naming the field, when the text is not exactly what [`TargetKey::to_string`] writes.
+    /// [`TargetKeyError`], naming the field, when the text is not exactly what `to_string` writes.
     pub fn parse(text: &str) -> Result<TargetKey, TargetKeyError> {
         let parts: Vec<&str> = text.split(';').collect();
         let [version, kind, arch, unit, features, threads] = parts[..] else {
