@@ -1,12 +1,14 @@
 //! Workloads, keys, reference semantics, target limits, parameter spaces, schedules and search strategies.
 //!
-//! This crate says *what* is computed ([`workload`]), what it means ([`reference`]), which schedules exist for it
+//! This crate says *what* is computed ([`workload`]), what it means ([`mod@reference`]), which schedules exist for it
 //! ([`space`], [`families`]) and how to walk among them ([`strategy`]). It knows no LLVM, driver, SQLite or file.
 
+pub mod families;
 pub mod outcome;
 pub mod reference;
 pub mod schedule;
 pub mod space;
+pub mod strategy;
 pub mod target;
 pub mod workload;
 

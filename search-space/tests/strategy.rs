@@ -1,0 +1,225 @@
+//! Strategies: determinism, replay, exhaustion, use of failures, and that evolution beats random.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tilewright_search_space::Outcome;
+use tilewright_search_space::space::{Config, ParameterSpace, SpaceBuilder};
+use tilewright_search_space::strategy::{Candidate, Evolution, RandomSearch, Scorer, Strategy, Told};
+
+fn space() -> Arc<ParameterSpace> {
+    let mut builder = SpaceBuilder::new();
+    builder
+        .param("mr", 1..=16)
+        .param("nv", 1..=6)
+        .param("mc", (1..=40).map(|i| i * 8))
+        .param("kc", (1..=40).map(|i| i * 16))
+        .names("order", &["jc.pc.ic", "jc.ic.pc", "ic.jc.pc", "pc.jc.ic"])
+        .names("pack", &["no", "yes"])
+        .param("unroll", [1, 2, 4, 8])
+        .structural("order")
+        .structural("pack")
+        .require("registers", "mr * nv + nv + 1 <= 32")
+        .require("whole tiles", "mc % mr == 0")
+        .require("cache", "mc * kc * 4 <= 262144")
+        .require("pack pays", "pack == 'yes' => kc >= 64");
+    Arc::new(builder.build().unwrap())
+}
+
+/// A smooth synthetic time with interactions.
+fn seconds(space: &ParameterSpace, config: &Config) -> f64 {
+    let schedule = space.schedule(config);
+    let int = |name| schedule.int(name).unwrap() as f64;
+    let off = |name, best: f64| (int(name) / best).log2().abs();
+    let pack = if schedule.name("pack") == Some("yes") { 0.8 } else { 1.0 + int("kc") / 640.0 };
+    let order = if schedule.name("order") == Some("pc.jc.ic") { 0.9 } else { 1.2 };
+    1e-3 * pack * order * (1.0 + 0.3 * off("mr", 6.0) + 0.4 * off("nv", 4.0) + 0.1 * off("mc", 96.0) * off("kc", 256.0))
+}
+
+/// The nearest measured configuration: crude, but learned and deterministic.
+#[derive(Default)]
+struct NearestRow(Vec<(Config, f64)>);
+
+impl Scorer for NearestRow {
+    fn fit(&mut self, _: &ParameterSpace, rows: &[(Config, f64)]) {
+        self.0 = rows.to_vec();
+    }
+
+    fn predict(&self, space: &ParameterSpace, configs: &[Config]) -> Option<Vec<f64>> {
+        let distance =
+            |a: &Config, b: &Config| -> f64 { (0..a.len()).map(|at| space.params()[at].distance(a[at], b[at])).sum() };
+        let score = |config: &Config| {
+            let nearest = self.0.iter().min_by(|a, b| distance(&a.0, config).total_cmp(&distance(&b.0, config)));
+            nearest.unwrap().1
+        };
+        (!self.0.is_empty()).then(|| configs.iter().map(score).collect())
+    }
+}
+
+fn strategies(space: &Arc<ParameterSpace>, seed: u64) -> [Box<dyn Strategy>; 3] {
+    let default = space.unrank(space.count() / 2);
+    [
+        Box::new(RandomSearch::new(space.clone(), default.clone(), seed)),
+        Box::new(Evolution::new(space.clone(), default.clone(), None, seed)),
+        Box::new(Evolution::new(space.clone(), default, Some(Box::new(NearestRow::default())), seed)),
+    ]
+}
+
+fn answer(space: &ParameterSpace, candidate: &Candidate) -> Told {
+    let seconds = seconds(space, &candidate.config);
+    match candidate.id % 7 {
+        3 => Told::Failed(Outcome::Wrong),
+        5 => Told::Censored { at_least_seconds: seconds / 2.0 },
+        _ => Told::Time { seconds },
+    }
+}
+
+#[test]
+fn replaying_the_log_gives_the_same_next_candidates() {
+    let space = space();
+    for which in 0..3 {
+        let mut original = strategies(&space, 5).into_iter().nth(which).unwrap();
+        let mut log: Vec<(usize, Vec<(u64, Told)>)> = Vec::new();
+        for round in 0..12 {
+            let n = [16, 1, 5][round % 3];
+            let mut tells: Vec<(u64, Told)> =
+                original.ask(n).iter().map(|candidate| (candidate.id, answer(&space, candidate))).collect();
+            // Answers may come late and out of order.
+            tells.reverse();
+            tells.iter().for_each(|&(id, told)| original.tell(id, told));
+            log.push((n, tells));
+        }
+        let mut resumed = strategies(&space, 5).into_iter().nth(which).unwrap();
+        for (n, tells) in &log {
+            resumed.ask(*n);
+            tells.iter().for_each(|&(id, told)| resumed.tell(id, told));
+        }
+        let next = original.ask(16);
+        assert_eq!(next, resumed.ask(16), "{}", original.name());
+        let other = strategies(&space, 6).into_iter().nth(which).unwrap().ask(16);
+        assert_ne!(
+            next.iter().map(|c| &c.config).collect::<Vec<_>>(),
+            other.iter().map(|c| &c.config).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn the_default_comes_first_and_every_structural_value_is_started_with() {
+    let space = space();
+    for mut strategy in strategies(&space, 1) {
+        let first = strategy.ask(1);
+        assert_eq!(Some(&first[0].config), space.unrank(space.count() / 2).as_ref(), "{}", strategy.name());
+    }
+    for seed in 0..20 {
+        let start = Evolution::new(space.clone(), None, None, seed).ask(16);
+        for param in [4, 5] {
+            let shown: BTreeSet<u16> = start.iter().map(|candidate| candidate.config[param]).collect();
+            assert_eq!(shown.len(), space.params()[param].values.len());
+        }
+    }
+}
+
+#[test]
+fn a_default_outside_the_space_is_repaired() {
+    let space = space();
+    let outside = Config::from(vec![15, 5, 39, 39, 0, 1, 0]);
+    assert_eq!(space.why(&outside), Some("registers"));
+    let first = Evolution::new(space.clone(), Some(outside.clone()), None, 1).ask(1).remove(0);
+    assert_eq!(Some(first.config), space.nearest(&outside, &[], &[]));
+}
+
+#[test]
+fn a_small_space_is_asked_for_completely_and_once() {
+    let mut builder = SpaceBuilder::new();
+    builder.param("a", 1..=8).param("b", 1..=8).names("c", &["x", "y"]).structural("c").require("r", "a * b <= 20");
+    let space = Arc::new(builder.build().unwrap());
+    for mut strategy in strategies(&space, 9) {
+        let mut seen = BTreeSet::new();
+        loop {
+            let batch = strategy.ask(7);
+            if batch.is_empty() {
+                break;
+            }
+            for candidate in batch {
+                assert_eq!(candidate.id, seen.len() as u64);
+                assert!(space.contains(&candidate.config) && space.config(&candidate.schedule).is_ok());
+                strategy.tell(candidate.id, Told::Time { seconds: 1.0 + candidate.id as f64 });
+                assert!(seen.insert(candidate.config), "{} repeats", strategy.name());
+            }
+        }
+        assert_eq!(seen.len() as u128, space.count(), "{}", strategy.name());
+        assert!(strategy.ask(1).is_empty());
+    }
+}
+
+fn best_of(space: &ParameterSpace, strategy: &mut dyn Strategy, trials: usize) -> f64 {
+    let mut best = f64::INFINITY;
+    let mut left = trials;
+    while left > 0 {
+        for candidate in strategy.ask(left.min(16)) {
+            let seconds = seconds(space, &candidate.config);
+            best = best.min(seconds);
+            strategy.tell(candidate.id, Told::Time { seconds });
+            left -= 1;
+        }
+    }
+    best
+}
+
+#[test]
+fn evolution_beats_random() {
+    let space = space();
+    let mut total = [0.0; 3];
+    for seed in 0..20 {
+        for (sum, mut strategy) in total.iter_mut().zip(strategies(&space, seed)) {
+            *sum += best_of(&space, strategy.as_mut(), 100).ln() / 20.0;
+        }
+    }
+    println!("mean ln(best of 100): random {:.3}, evolution {:.3}, with a model {:.3}", total[0], total[1], total[2]);
+    assert!(total[1] < total[0] - 0.02 && total[2] < total[0] - 0.02);
+}
+
+#[test]
+fn failed_and_censored_candidates_are_no_parents() {
+    // Half the space fails; its members look best by their neighbours' times otherwise.
+    let space = space();
+    let mut strategy = Evolution::new(space.clone(), None, None, 4);
+    let mut failed_late = 0;
+    for round in 0..12 {
+        for candidate in strategy.ask(16) {
+            let packed = candidate.schedule.name("pack") == Some("yes");
+            failed_late += usize::from(packed && round >= 6);
+            let told = match (packed, candidate.id % 2) {
+                (false, _) => Told::Time { seconds: seconds(&space, &candidate.config) },
+                (true, 0) => Told::Failed(Outcome::Crash),
+                (true, _) => Told::Censored { at_least_seconds: 1e-9 },
+            };
+            strategy.tell(candidate.id, told);
+        }
+    }
+    // Mutation still tries it now and then; as parents they would fill half of the batches.
+    assert!(failed_late < 96 / 3, "{failed_late} of 96");
+}
+
+#[test]
+fn unsound_reports_are_ignored() {
+    let space = space();
+    let (mut told, mut untold) =
+        (Evolution::new(space.clone(), None, None, 4), Evolution::new(space.clone(), None, None, 4));
+    for strategy in [&mut told, &mut untold] {
+        for candidate in strategy.ask(16) {
+            strategy.tell(candidate.id, Told::Time { seconds: seconds(&space, &candidate.config) });
+        }
+    }
+    for (id, seconds) in [(0, 1e-12), (99, 1e-12), (u64::MAX, 1.0), (3, f64::NAN), (4, -1.0), (5, 0.0)] {
+        told.tell(id, Told::Time { seconds });
+    }
+    assert_eq!(told.ask(16), untold.ask(16));
+    let mut fresh = Evolution::new(space.clone(), None, None, 4);
+    let asked = fresh.ask(16);
+    fresh.tell(asked[0].id, Told::Time { seconds: f64::NAN });
+    fresh.tell(asked[1].id, Told::Time { seconds: 0.0 });
+    fresh.tell(asked[2].id, Told::Censored { at_least_seconds: f64::INFINITY });
+    assert_eq!(fresh.ask(16).len(), 16);
+}
