@@ -1,0 +1,144 @@
+//! Threads that run a kernel together. The caller is core 0; the others spin for a moment between launches, then
+//! sleep, so that launches in a row cost no system call and an idle worker costs no processor.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+
+use codegen::emit::llvm::Compiled;
+
+use super::host;
+use super::memory::Region;
+
+/// How often a thread looks for work before it sleeps: some 50 µs.
+const SPINS: u32 = 20_000;
+
+/// One launch.
+#[derive(Clone, Copy)]
+pub(super) struct Job<'a> {
+    pub(super) compiled: &'a Compiled,
+    pub(super) kernel: usize,
+    pub(super) buffers: &'a [*mut u8],
+    /// One block per thread.
+    pub(super) scratch: &'a [Region],
+}
+
+/// A team of threads, the caller included.
+#[derive(Debug)]
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Raised once per launch; helpers run the job when they see a new value.
+    launch: AtomicU64,
+    /// Helpers that have not finished the launch.
+    busy: AtomicUsize,
+    stop: AtomicBool,
+    job: UnsafeCell<Option<Job<'static>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: `job` is written only while no helper is busy, before `launch` is raised (release); helpers read it after
+// they saw the raise (acquire) and before they lower `busy` (release), which the writer awaits (acquire). The kernel's
+// cores touch disjoint parts of the buffers.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// A pool with one helper pinned to each of `processors`.
+    pub(super) fn new(processors: &[usize]) -> Pool {
+        let shared = Arc::new(Shared {
+            launch: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            job: UnsafeCell::new(None),
+        });
+        let helpers = (1u64..)
+            .zip(processors)
+            .map(|(core, processor)| {
+                let (shared, processor) = (Arc::clone(&shared), *processor);
+                std::thread::spawn(move || {
+                    host::pin(processor);
+                    help(&shared, core);
+                })
+            })
+            .collect();
+        Pool { shared, helpers }
+    }
+
+    /// Threads, the caller included.
+    pub(super) fn threads(&self) -> u64 {
+        1 + self.helpers.len() as u64
+    }
+
+    /// Runs a kernel on all threads and waits for all.
+    pub(super) fn run(&self, job: Job<'_>) {
+        if self.helpers.is_empty() {
+            call(&job, 0, 1);
+            return;
+        }
+        // SAFETY: only the lifetime changes; all helpers are done with the job before this function returns.
+        let lasting: Job<'static> = unsafe { std::mem::transmute(job) };
+        // SAFETY: no helper is busy, see `Sync`.
+        unsafe { *self.shared.job.get() = Some(lasting) };
+        self.shared.busy.store(self.helpers.len(), Ordering::Release);
+        self.shared.launch.fetch_add(1, Ordering::Release);
+        // Unparking a thread that is awake is cheap, and one that is about to sleep wakes at once.
+        self.helpers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        call(&job, 0, self.threads());
+        while self.shared.busy.load(Ordering::Acquire) > 0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            let _ = helper.join();
+        }
+    }
+}
+
+fn help(shared: &Shared, core: u64) {
+    let mut seen = 0;
+    let mut idle = 0;
+    while !shared.stop.load(Ordering::Acquire) {
+        let launch = shared.launch.load(Ordering::Acquire);
+        if launch == seen {
+            idle += 1;
+            if idle < SPINS {
+                std::hint::spin_loop()
+            } else {
+                std::thread::park()
+            }
+            continue;
+        }
+        (seen, idle) = (launch, 0);
+        // SAFETY: the caller waits for `busy` before it writes the job again, see `Sync`.
+        if let Some(job) = unsafe { *shared.job.get() } {
+            call(&job, core, job.scratch.len() as u64);
+        }
+        shared.busy.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn call(job: &Job<'_>, core: u64, cores: u64) {
+    let scratch = usize::try_from(core).ok().and_then(|core| job.scratch.get(core));
+    let scratch = scratch.expect("invariant: there is one scratch block per thread").start();
+    // SAFETY: `CpuDevice::launch` checked that every buffer holds what the kernel asks for; operands and workspace are
+    // separate mappings, aligned as the workload promises; scratch is this core's own; the code was compiled for this
+    // host. Whether the generated code keeps inside is what verification, guard pages and the worker process are for.
+    unsafe { job.compiled.call(job.kernel, job.buffers, core, cores, scratch) };
+}

@@ -1,0 +1,155 @@
+//! Expected outputs, in full or at chosen points, and the comparison.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use search_space::workload::DType;
+use search_space::{Workload, reference};
+
+use super::inputs::Inputs;
+
+/// Most chosen points, and most multiply-adds spent on them.
+const MAX_POINTS: usize = 1 << 14;
+const POINT_MADDS: u64 = 1 << 26;
+
+/// How values are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Class {
+    /// Equal as numbers of the output's type.
+    Bits,
+    /// The same class (NaN, infinity of a sign, finite), and finite ones within this absolute error and a few roundings.
+    Within(f64),
+}
+
+/// What an output must hold.
+#[derive(Debug)]
+pub(super) struct Expected {
+    dtype: DType,
+    class: Class,
+    /// `None`: the values are the whole buffer. Otherwise the positions they belong to.
+    positions: Option<Vec<usize>>,
+    values: Vec<f64>,
+}
+
+impl Expected {
+    /// Evaluates the reference, in full up to `full_madds` multiply-adds.
+    pub(super) fn new(workload: &Workload, inputs: &Inputs, full_madds: u64, class: Class) -> Result<Expected, String> {
+        let output = workload.outputs()[0];
+        let dtype = workload.operands[output].dtype;
+        let data = inputs.values();
+        if super::workload_madds(workload) <= full_madds {
+            let mut outputs = reference::evaluate(workload, &data).map_err(|error| error.to_string())?;
+            return Ok(Expected { dtype, class, positions: None, values: outputs.swap_remove(0) });
+        }
+        let points = points(workload);
+        let values = reference::evaluate_points(workload, &data, &points).map_err(|error| error.to_string())?;
+        let position = |point: &Vec<u64>| {
+            let address = reference::output_address(workload, output, point).and_then(|at| usize::try_from(at).ok());
+            address.ok_or_else(|| format!("point {point:?} is outside the output"))
+        };
+        let positions = points.iter().map(position).collect::<Result<Vec<usize>, String>>()?;
+        Ok(Expected { dtype, class, positions: Some(positions), values })
+    }
+
+    /// Whether the output's element type has NaN.
+    pub(super) fn is_float(&self) -> bool {
+        !matches!(self.dtype, DType::I8 | DType::U8 | DType::I32)
+    }
+
+    /// Compares the output's buffer; elements in `gaps` are not compared.
+    pub(super) fn compare(&self, found: &[f64], gaps: &[bool], name: impl Fn(usize) -> String) -> Result<(), String> {
+        let mut first = None;
+        let mut wrong = 0u64;
+        let mut look = |at: usize, wanted: f64| {
+            let is = found.get(at).copied().unwrap_or(f64::NAN);
+            if !self.agree(is, wanted) {
+                wrong += 1;
+                first.get_or_insert((at, is, wanted));
+            }
+        };
+        match &self.positions {
+            None => self.values.iter().enumerate().for_each(|(at, wanted)| {
+                if !gaps.get(at).copied().unwrap_or(false) {
+                    look(at, *wanted);
+                }
+            }),
+            Some(positions) => positions.iter().zip(&self.values).for_each(|(at, wanted)| look(*at, *wanted)),
+        }
+        match first {
+            None => Ok(()),
+            Some((at, is, wanted)) => {
+                let of = self.values.len();
+                Err(format!("{} is {is}, expected {wanted}; {wrong} of {of} compared elements differ", name(at)))
+            }
+        }
+    }
+
+    fn agree(&self, is: f64, wanted: f64) -> bool {
+        #[expect(clippy::cast_possible_truncation, reason = "rounding to the element type is the point")]
+        let rounded = if self.dtype == DType::F32 { f64::from(wanted as f32) } else { wanted };
+        if wanted.is_nan() || is.is_nan() {
+            return wanted.is_nan() == is.is_nan();
+        }
+        if is == rounded {
+            return true;
+        }
+        match self.class {
+            Class::Bits => false,
+            Class::Within(bound) => {
+                let unit = if self.dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+                is.is_finite() && wanted.is_finite() && (is - wanted).abs() <= bound + 4.0 * unit * wanted.abs()
+            }
+        }
+    }
+}
+
+/// Output points worth looking at: lines along every axis through the corners, then random ones.
+fn points(workload: &Workload) -> Vec<Vec<u64>> {
+    let extents: Vec<u64> =
+        reference::output_axes(workload).iter().map(|axis| workload.axes[*axis].extent.max()).collect();
+    let affordable = POINT_MADDS / super::reduction_length(workload).max(1);
+    let wanted = usize::try_from(affordable).unwrap_or(MAX_POINTS).clamp(64, MAX_POINTS);
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    let mut points = Vec::new();
+    // Lines may take three quarters; on long ones every n-th element, always with both ends.
+    let long: Vec<usize> = (0..extents.len()).filter(|axis| extents[*axis] > 1).collect();
+    let per_line = u64::try_from(wanted * 3 / 4 / (2 * long.len()).max(1)).unwrap_or(1).max(2);
+    for axis in &long {
+        for at_end in [false, true] {
+            let mut point: Vec<u64> = extents.iter().map(|extent| if at_end { extent - 1 } else { 0 }).collect();
+            let steps = per_line.min(extents[*axis]);
+            for step in 0..steps {
+                point[*axis] = step * (extents[*axis] - 1) / (steps - 1).max(1);
+                points.push(point.clone());
+            }
+        }
+    }
+    while points.len() < wanted {
+        points.push(extents.iter().map(|extent| rng.random_range(0..*extent)).collect());
+    }
+    points
+}
+
+/// Which elements of an operand's buffer lie in gaps between rows; empty when none do.
+pub(super) fn gaps(workload: &Workload, operand: usize) -> Vec<bool> {
+    let (shape, strides) = (workload.operand_shape(operand), workload.operand_strides(operand));
+    let length = workload.operand_len(operand);
+    let elements = shape.iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
+    // Overlapping rows would need a count of distinct addresses; as many elements as places means none is free.
+    if elements == length && strides == search_space::workload::row_major(&shape) {
+        return Vec::new();
+    }
+    let Ok(places) = usize::try_from(length) else { return Vec::new() };
+    let mut gaps = vec![true; places];
+    let mut addresses = vec![0usize];
+    for (dim, stride) in shape.iter().zip(&strides) {
+        let step = usize::try_from(*stride).unwrap_or(0);
+        let dim = usize::try_from(*dim).unwrap_or(0);
+        addresses = addresses.iter().flat_map(|base| (0..dim).map(move |i| base + i * step)).collect();
+    }
+    for address in addresses {
+        if let Some(gap) = gaps.get_mut(address) {
+            *gap = false;
+        }
+    }
+    if gaps.contains(&true) { gaps } else { Vec::new() }
+}

@@ -1,0 +1,315 @@
+//! Whether a kernel computes what the workload means, cheapest check first.
+//!
+//! | check | when | inputs | compared |
+//! | --- | --- | --- | --- |
+//! | *exact* | every candidate | −1, 0, 1 | every bit, whatever the summation order |
+//! | *numeric* | once per program hash | N(0, 1) | error bound from dtype and reduction length |
+//! | *hostile* | winners | N(0, 1) with NaN, infinities, denormals | class of each value; two runs for equal bits |
+//!
+//! In every check outputs are poisoned before the run, so a skipped tile is seen even when it was right last time;
+//! gaps between rows of an input hold NaN, so reading one spoils the result; gaps of an output must still hold the
+//! poison afterwards; and operands end at unreadable memory where the device can do that.
+//!
+//! Problems above 2^27 multiply-adds are not computed a second time in full. Their exact check is Freivalds' product
+//! check in integers, which looks at every output element ([`sketch`]), plus chosen points; their numeric check looks
+//! at chosen points: the first and last along every axis, and random ones.
+//!
+//! The zero of an exact check may have either sign: whether a sum starts with `0` or with its first product is the
+//! kernel's business.
+
+mod expected;
+mod inputs;
+mod sketch;
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use search_space::workload::{DType, Determinism, EpilogueStep, MathMode, Op};
+use search_space::{Outcome, Workload};
+
+use crate::device::{Device, Failure};
+use expected::{Class, Expected};
+pub use inputs::Inputs;
+use sketch::Sketch;
+
+/// Largest number of multiply-adds that is computed in full by the reference: some tenth of a second.
+pub(crate) const FULL_MADDS: u64 = 1 << 27;
+
+/// A named check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Small integers, every bit.
+    Exact,
+    /// Normal inputs, error bound.
+    Numeric,
+    /// NaN, infinities, denormals; equal bits in two runs.
+    Hostile,
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Check::Exact => "exact",
+            Check::Numeric => "numeric",
+            Check::Hostile => "hostile",
+        })
+    }
+}
+
+/// Inputs and what they must give.
+#[derive(Debug)]
+struct Case {
+    check: Check,
+    inputs: Inputs,
+    expected: Expected,
+    sketches: Vec<Sketch>,
+}
+
+/// Everything needed to check kernels of one workload, computed once.
+#[derive(Debug)]
+pub struct Suite {
+    workload: Workload,
+    /// Position of the output operand.
+    output: usize,
+    /// `None` where the epilogue rounds: then every candidate gets the numeric check.
+    exact: Option<Case>,
+    numeric: Case,
+    hostile: OnceCell<Result<Case, String>>,
+    poison: Vec<u8>,
+    /// Which elements of the output's buffer lie in gaps; empty when none do.
+    gaps: Vec<bool>,
+    /// Program hashes that passed the numeric check.
+    passed: BTreeSet<String>,
+}
+
+impl Suite {
+    /// Computes inputs and expected outputs.
+    ///
+    /// # Errors
+    ///
+    /// Why the workload cannot be checked: the reference does not know it, or an element type is not supported.
+    pub fn new(workload: &Workload) -> Result<Suite, String> {
+        let [output] = workload.outputs()[..] else { return Err("more than one output is not supported yet".into()) };
+        let dtype = workload.operands[output].dtype;
+        let length =
+            usize::try_from(workload.operand_len(output)).map_err(|_| "the output is too large".to_string())?;
+        let poison = inputs::poison(dtype)?.repeat(length);
+        let exact = if is_exact(workload) { Some(Case::exact(workload)?) } else { None };
+        Ok(Suite {
+            workload: workload.clone(),
+            output,
+            exact,
+            numeric: Case::numeric(workload)?,
+            hostile: OnceCell::new(),
+            poison,
+            gaps: expected::gaps(workload, output),
+            passed: BTreeSet::new(),
+        })
+    }
+
+    /// Inputs for timing: N(0, 1), as zeros draw less power than data.
+    pub fn timing_inputs(&self) -> &Inputs {
+        &self.numeric.inputs
+    }
+
+    /// What every candidate must pass before it is timed: exact, and numeric if no kernel of this hash passed it yet.
+    /// Gives the nanoseconds of the last run.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::Wrong`] with the first element that differs, or what the device fails with.
+    pub fn check<D: Device>(
+        &mut self,
+        device: &mut D,
+        kernel: &mut D::Kernel,
+        memory: &mut D::Memory,
+    ) -> Result<f64, Failure> {
+        let hash = device.describe(kernel).program_hash;
+        let mut ns = None;
+        if let Some(exact) = &self.exact {
+            ns = Some(self.run(exact, device, kernel, memory)?.0);
+        }
+        match ns {
+            Some(ns) if self.passed.contains(&hash) => Ok(ns),
+            _ => {
+                let (ns, _) = self.run(&self.numeric, device, kernel, memory)?;
+                self.passed.insert(hash);
+                Ok(ns)
+            }
+        }
+    }
+
+    /// What a winner must pass besides.
+    ///
+    /// # Errors
+    ///
+    /// As [`Suite::check`].
+    pub fn check_hostile<D: Device>(
+        &self,
+        device: &mut D,
+        kernel: &mut D::Kernel,
+        memory: &mut D::Memory,
+    ) -> Result<(), Failure> {
+        let case = self.hostile.get_or_init(|| Case::hostile(&self.workload));
+        let case = case.as_ref().map_err(|message| Failure::new(Outcome::Wrong, message.clone()))?;
+        let (_, first) = self.run(case, device, kernel, memory)?;
+        let (_, second) = self.run(case, device, kernel, memory)?;
+        if self.workload.det == Determinism::Fixed && first != second {
+            let width = self.element_bytes();
+            let at = first.chunks(width).zip(second.chunks(width)).position(|(a, b)| a != b).unwrap_or(0);
+            let message = format!("hostile check: two runs gave different bits, first at element {at} of the output");
+            return Err(Failure::new(Outcome::Wrong, message));
+        }
+        Ok(())
+    }
+
+    /// Poisons, runs, compares. Gives the time and the output.
+    fn run<D: Device>(
+        &self,
+        case: &Case,
+        device: &mut D,
+        kernel: &mut D::Kernel,
+        memory: &mut D::Memory,
+    ) -> Result<(f64, Vec<u8>), Failure> {
+        case.inputs.write(device, memory)?;
+        device.write(memory, self.output, &self.poison)?;
+        let ns = device.run(kernel, memory)?;
+        let output = device.read(memory, self.output)?;
+        self.compare(case, &output).map_err(|message| {
+            Failure::new(
+                Outcome::Wrong,
+                format!("{} check of {}: {message}", case.check, self.workload.operands[self.output].name),
+            )
+        })?;
+        Ok((ns, output))
+    }
+
+    fn compare(&self, case: &Case, output: &[u8]) -> Result<(), String> {
+        let width = self.element_bytes();
+        if output.len() != self.poison.len() {
+            return Err(format!("the device returned {} bytes, expected {}", output.len(), self.poison.len()));
+        }
+        let poison = &self.poison[..width.min(self.poison.len())];
+        let in_gap = |at: usize| self.gaps.get(at).copied().unwrap_or(false);
+        for (at, element) in output.chunks(width).enumerate() {
+            match (element == poison, in_gap(at)) {
+                // An integer result may equal the poison by chance; the comparison below still sees a skipped tile.
+                (true, false) if case.expected.is_float() => {
+                    let skipped = output.chunks(width).enumerate().filter(|(i, e)| *e == poison && !in_gap(*i)).count();
+                    return Err(format!("{} was not written, as {skipped} elements in all", self.name(at)));
+                }
+                (false, true) => return Err(format!("the gap at element {at} of the buffer was written")),
+                _ => {}
+            }
+        }
+        let values = inputs::decode(self.workload.operands[self.output].dtype, output)?;
+        case.expected.compare(&values, &self.gaps, |at| self.name(at))?;
+        case.sketches.iter().try_for_each(|sketch| sketch.compare(&values))
+    }
+
+    fn element_bytes(&self) -> usize {
+        usize::try_from(self.workload.operands[self.output].dtype.bytes()).unwrap_or(1)
+    }
+
+    /// `[3, 7]`: the coordinates of an element of the output's buffer, for messages.
+    fn name(&self, at: usize) -> String {
+        let mut rest = u64::try_from(at).unwrap_or(u64::MAX);
+        let (shape, strides) = (self.workload.operand_shape(self.output), self.workload.operand_strides(self.output));
+        let mut dims: Vec<usize> = (0..shape.len()).filter(|d| shape[*d] > 1 && strides[*d] > 0).collect();
+        dims.sort_by_key(|d| std::cmp::Reverse(strides[*d]));
+        let mut coordinates = vec![0; shape.len()];
+        for d in dims {
+            coordinates[d] = rest / strides[d];
+            rest %= strides[d];
+        }
+        format!("{coordinates:?}")
+    }
+}
+
+impl Case {
+    fn exact(workload: &Workload) -> Result<Case, String> {
+        let inputs = Inputs::ternary(workload)?;
+        let sketches = if workload_madds(workload) > FULL_MADDS { Sketch::both(workload, &inputs) } else { Vec::new() };
+        // Where no product check applies (ReLU), the reference computes more in full instead.
+        let full = if sketches.is_empty() { FULL_MADDS << 3 } else { FULL_MADDS };
+        let expected = Expected::new(workload, &inputs, full, Class::Bits)?;
+        Ok(Case { check: Check::Exact, inputs, expected, sketches })
+    }
+
+    fn numeric(workload: &Workload) -> Result<Case, String> {
+        let inputs = Inputs::normal(workload)?;
+        let expected = Expected::new(workload, &inputs, FULL_MADDS, Class::Within(bound(workload)))?;
+        Ok(Case { check: Check::Numeric, inputs, expected, sketches: Vec::new() })
+    }
+
+    fn hostile(workload: &Workload) -> Result<Case, String> {
+        let inputs = Inputs::hostile(workload)?;
+        let expected = Expected::new(workload, &inputs, FULL_MADDS, Class::Within(bound(workload)))?;
+        Ok(Case { check: Check::Hostile, inputs, expected, sketches: Vec::new() })
+    }
+}
+
+/// Points of the iteration space.
+fn workload_madds(workload: &Workload) -> u64 {
+    let per_point = if workload.op == Op::ContractMadd { 2 } else { 1 };
+    workload.flops() / per_point
+}
+
+/// Terms of each sum.
+fn reduction_length(workload: &Workload) -> u64 {
+    let reduced = |axis: &&search_space::workload::Axis| axis.kind == search_space::workload::AxisKind::Reduction;
+    workload.axes.iter().filter(reduced).fold(1, |product, axis| product.saturating_mul(axis.extent.max()))
+}
+
+/// Whether small integers stay exact through the whole workload.
+fn is_exact(workload: &Workload) -> bool {
+    workload.math != MathMode::Fast
+        && matches!(workload.op, Op::ContractMadd | Op::ContractAdd | Op::ContractMax)
+        && workload.epilogue.iter().all(|step| match step {
+            EpilogueStep::Bias(_) | EpilogueStep::Add(_) | EpilogueStep::Relu | EpilogueStep::Clip(..) => true,
+            // Powers of two only move the exponent.
+            EpilogueStep::Scale(factor) => {
+                factor.is_normal() && factor.to_bits() << 12 == 0 && factor.abs().log2().abs() < 32.0
+            }
+            EpilogueStep::Cast(dtype) => matches!(dtype, DType::F32 | DType::F64),
+            _ => false,
+        })
+}
+
+/// Largest absolute error of one output element on N(0, 1) inputs, to which the caller adds a few roundings of the
+/// value itself.
+///
+/// A sum of K products kept in precision `u` differs from the true one by at most `λ √K u Σ|a||b|` with high
+/// probability (Higham and Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41,
+/// 2019, theorem 3.1); the worst case has K in place of √K and no kernel comes near it. On N(0, 1) inputs `Σ|a||b|` is
+/// `2K/π` on average; `7√K + 16` more covers the largest of 10^8 elements. λ = 4. For K = 512 in f32 this is 0.0027,
+/// some hundred times the error of a usual kernel; inputs rounded to bf16 give 0.02, one product left out gives 0.8.
+fn bound(workload: &Workload) -> f64 {
+    let unit = match workload.acc {
+        DType::F64 => f64::EPSILON / 2.0,
+        DType::F16 => 2f64.powi(-11),
+        DType::Bf16 => 2f64.powi(-8),
+        DType::F32 => 2f64.powi(-24),
+        DType::I8 | DType::U8 | DType::I32 => 0.0,
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a bound needs no more than 53 bits")]
+    let length = reduction_length(workload) as f64;
+    let sum = match workload.op {
+        Op::ContractMax => 0.0,
+        _ => 4.0 * length.sqrt() * unit * (length * std::f64::consts::FRAC_2_PI + 7.0 * length.sqrt() + 16.0),
+    };
+    // Steepness of what follows, and the error of approximations of erf and tanh.
+    let (slope, own) = workload.epilogue.iter().fold((1.0f64, 0.0), |(slope, own), step| match step {
+        EpilogueStep::Scale(factor) => (slope * factor.abs().max(unit), own),
+        EpilogueStep::GeluErf | EpilogueStep::GeluTanh | EpilogueStep::Silu => (slope * 1.2, own + 16.0 * unit),
+        EpilogueStep::Cast(DType::Bf16) => (slope, own + 2f64.powi(-8)),
+        EpilogueStep::Cast(DType::F16) => (slope, own + 2f64.powi(-11)),
+        _ => (slope, own + unit),
+    });
+    let declared = if workload.math == MathMode::Fast { 64.0 } else { 1.0 };
+    declared * (sum * slope + own)
+}
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;

@@ -1,0 +1,128 @@
+//! What tuner and worker say to each other. Private to one build: both ends are the same executable.
+
+use search_space::Schedule;
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Failure, Identity, KernelInfo, Peak};
+use crate::protocol::{Measured, ScreenOptions};
+
+/// From the tuner.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Get ready for a workload: inputs, expected outputs, memory. The requests below are about the last one loaded.
+    Load {
+        /// Canonical key.
+        workload: String,
+        /// Placement of the timed operands.
+        round: u64,
+    },
+    /// Compile, verify, screen.
+    Measure {
+        /// Candidate.
+        schedule: Schedule,
+        /// How to screen.
+        options: ScreenOptions,
+    },
+    /// Compile and verify all entries, then time each once per block, in random order.
+    Blocks {
+        /// Position of the entry in the final, and its schedule.
+        entries: Vec<(usize, Schedule)>,
+        /// Number of blocks.
+        blocks: u32,
+        /// Seed of the orders.
+        seed: u64,
+        /// Most nanoseconds for all blocks.
+        budget_ns: f64,
+    },
+    /// Compile, then every check there is.
+    Hostile {
+        /// Candidate.
+        schedule: Schedule,
+    },
+    /// Measure the roofline.
+    Peak,
+}
+
+/// From the worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// The device is open. Sent once.
+    Ready {
+        /// Which device.
+        identity: Identity,
+        /// The control kernel's time at the start.
+        control_ns: Option<f64>,
+    },
+    /// The device does not open; the worker ends.
+    Refused {
+        /// Why.
+        message: String,
+    },
+    /// A sign of life.
+    Progress {
+        /// What is done next.
+        step: Step,
+        /// About which entry of a final.
+        entry: Option<usize>,
+    },
+    /// The answer to the request.
+    Done(Reply),
+}
+
+/// What the worker is doing: named in the message when it has to be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// Opening the device.
+    Opening,
+    /// Reading the request.
+    Starting,
+    /// Computing expected outputs.
+    Loading,
+    /// Lowering and compiling.
+    Compiling,
+    /// Running checks.
+    Verifying,
+    /// Timing.
+    Timing,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Step::Opening => "opening the device",
+            Step::Starting => "starting the request",
+            Step::Loading => "loading the workload",
+            Step::Compiling => "compiling",
+            Step::Verifying => "verifying",
+            Step::Timing => "timing",
+        })
+    }
+}
+
+/// Answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// To `Load`.
+    Loaded,
+    /// To `Load`: the workload cannot be checked on this device.
+    Unverifiable(String),
+    /// To `Measure`.
+    Measured(Box<Measured>),
+    /// To `Blocks`.
+    Blocks(Vec<EntryBlocks>),
+    /// To `Hostile`.
+    Checked(Result<KernelInfo, Failure>),
+    /// To `Peak`.
+    Peak(Result<Peak, Failure>),
+}
+
+/// One entry's part of a `Blocks` reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EntryBlocks {
+    /// Position of the entry in the final.
+    pub(crate) entry: usize,
+    /// What was compiled; `Err` when it failed.
+    pub(crate) kernel: Result<KernelInfo, Failure>,
+    /// Nanoseconds per launch, one per block.
+    pub(crate) samples_ns: Vec<f64>,
+}
