@@ -98,6 +98,14 @@ pub enum DbError {
         /// Which row or set of rows.
         what: String,
     },
+    /// Reading is not permitted, or the file vanished.
+    #[error("cannot read tuning database {path:?} ({reason}); check that the file and its folder are readable")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's or SQLite's words.
+        reason: String,
+    },
     /// Writing is not permitted there.
     #[error("cannot write tuning database {path:?}: {reason}; choose another `--db` file or make it writable")]
     ReadOnly {

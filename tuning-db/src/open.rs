@@ -24,6 +24,9 @@ pub const SCHEMA_VERSION: i64 = 1;
 /// Written to `PRAGMA application_id`: `TWdb` in ASCII.
 pub const APPLICATION_ID: i64 = 0x5457_6462;
 
+/// Every SQLite file is at least this long.
+const SQLITE_HEADER_BYTES: u64 = 100;
+
 /// How long a statement waits for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -40,14 +43,39 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, DbError> {
         Ok(connection) => Ok(connection),
         // A write-ahead file in a folder where its shared memory cannot be made.
         Err((error, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))) => {
-            let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-            if log > 0 {
+            if length(&beside(path, "-wal")) > 0 {
                 return Err(DbError::UnfinishedLog { path: path.to_path_buf() });
             }
-            connect_reader(path, true).map_err(|_| error)
+            connect_reader(path, true).map_err(|(again, code)| match code {
+                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => unreadable(path, &error),
+                _ => again,
+            })
         }
         Err((error, _)) => Err(error),
     }
+}
+
+/// Refuses a file cut off within its last page: SQLite would read zeros there. While there is a log, the file itself may
+/// end anywhere, because the log has the page.
+fn check_length(path: &Path, connection: &Connection) -> Result<(), DbError> {
+    let page_size: u64 = connection
+        .pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0))
+        .map_err(|error| DbError::sqlite(path, "opening", error))?
+        .into();
+    if length(&beside(path, "-wal")) == 0 && !length(path).is_multiple_of(page_size) {
+        let detail = format!("its length of {} bytes is no multiple of its page size", length(path));
+        return Err(DbError::Corrupt { path: path.to_path_buf(), detail });
+    }
+    Ok(())
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+fn unreadable(path: &Path, error: &dyn std::error::Error) -> DbError {
+    let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    DbError::Unreadable { path: path.to_path_buf(), reason }
 }
 
 fn connect_reader(path: &Path, immutable: bool) -> Result<Connection, (DbError, Option<ErrorCode>)> {
@@ -62,11 +90,11 @@ fn connect_reader(path: &Path, immutable: bool) -> Result<Connection, (DbError, 
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false).map_err(with_code)?;
     connection.pragma_update(None, "query_only", true).map_err(with_code)?;
     let identity = Identity::read(&connection).map_err(with_code)?;
-    if identity.is_blank() {
-        return Err((DbError::Empty { path: path.to_path_buf() }, None));
-    }
-    identity.check(path).map_err(|error| (error, None))?;
-    Ok(connection)
+    let checked = match identity.is_blank() && length(path) == 0 {
+        true => Err(DbError::Empty { path: path.to_path_buf() }),
+        false => identity.check(path).and_then(|()| check_length(path, &connection)),
+    };
+    checked.map(|()| connection).map_err(|error| (error, None))
 }
 
 /// Opens a database for writing; makes it when it does not exist. The caller holds the writer lock.
@@ -82,8 +110,11 @@ pub(crate) fn writer(path: &Path, max_bytes: Option<u64>) -> Result<Connection, 
         return Err(DbError::ReadOnly { path: path.to_path_buf(), reason: "the file is read-only".into() });
     }
     let identity = Identity::read(&connection).map_err(failed)?;
-    if !identity.is_blank() {
+    // Only a file without a byte is made into a database: SQLite also takes one shorter than its header for empty.
+    let is_new = identity.is_blank() && length(path) == 0;
+    if !is_new {
         identity.check(path)?;
+        check_length(path, &connection)?;
     }
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
     if let Some(bytes) = max_bytes {
@@ -91,7 +122,7 @@ pub(crate) fn writer(path: &Path, max_bytes: Option<u64>) -> Result<Connection, 
         let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
         connection.pragma_update(None, "max_page_count", pages.max(1)).map_err(failed)?;
     }
-    if identity.is_blank() {
+    if is_new {
         create(&mut connection).map_err(failed)?;
     }
     let mode: String = connection
@@ -129,7 +160,7 @@ fn is_there(path: &Path) -> Result<bool, DbError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
             Err(DbError::ParentMissing { path: path.to_path_buf(), parent: folder_of(path).to_path_buf() })
         }
-        Err(error) => Err(DbError::io(path, "looking at it", error)),
+        Err(error) => Err(DbError::Unreadable { path: path.to_path_buf(), reason: error.to_string() }),
     }
 }
 
@@ -183,6 +214,9 @@ impl Identity {
 
     fn check(&self, path: &Path) -> Result<(), DbError> {
         let path = path.to_path_buf();
+        if self.is_blank() && length(&path) < SQLITE_HEADER_BYTES {
+            return Err(DbError::NotADatabase { path });
+        }
         if self.application_id != APPLICATION_ID {
             return Err(DbError::OtherApplication { path, application_id: self.application_id });
         }

@@ -349,7 +349,11 @@ fn serve(shared: &Shared, mut committer: Committer, group: Duration) -> Result<(
                 let _ = entry.answer.send(Err(error.clone()));
             }
             tracing::error!("{error}");
-            return Err(committer.close().err().map_or(error.clone(), |_| error));
+            // What was committed earlier stays readable whether or not the file can be tidied up now.
+            if let Err(error) = committer.close() {
+                tracing::warn!("{error}");
+            }
+            return Err(error);
         }
         if closing {
             return committer.close();

@@ -1,0 +1,245 @@
+//! Everything that a path can be instead of a tuning database gives one clear error and leaves nothing behind.
+
+mod fixture;
+
+use std::path::Path;
+use std::process::Command;
+
+use fixture::{GENERATOR, TARGET, WORKLOAD, final_of, place, writer};
+use rusqlite::Connection;
+use tilewright_tuning_db::{APPLICATION_ID, Database, DbError, Writer, WriterOptions};
+
+fn read_error(path: &Path) -> DbError {
+    Database::open(path).unwrap_err()
+}
+
+fn write_error(path: &Path) -> DbError {
+    Writer::open(path, WriterOptions::default()).unwrap_err()
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_missing_file_and_a_missing_folder() {
+    let (folder, path) = place();
+    assert!(matches!(read_error(&path), DbError::Missing { .. }));
+    let deep = folder.path().join("no/such/night.tune");
+    let error = write_error(&deep);
+    assert!(matches!(&error, DbError::ParentMissing { parent, .. } if parent.ends_with("no/such")), "{error}");
+    assert!(error.to_string().contains("night.tune") && error.to_string().contains("create it first"), "{error}");
+    std::fs::write(&path, "x").unwrap();
+    assert!(matches!(write_error(&path.join("night.tune")), DbError::ParentMissing { .. }));
+}
+
+#[test]
+fn a_directory() {
+    let (folder, _) = place();
+    assert!(matches!(read_error(folder.path()), DbError::NotAFile { .. }));
+    assert!(matches!(write_error(folder.path()), DbError::NotAFile { .. }));
+    assert_eq!(entries(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_text_file_and_an_empty_file() {
+    let (folder, path) = place();
+    std::fs::write(&path, "m,n,k,time\n".repeat(100)).unwrap();
+    assert!(matches!(read_error(&path), DbError::NotADatabase { .. }));
+    assert!(matches!(write_error(&path), DbError::NotADatabase { .. }));
+    assert_eq!(entries(folder.path()), ["night.tune"]);
+    assert_eq!(std::fs::read(&path).unwrap().len(), 1100, "the user's file was touched");
+    std::fs::write(&path, "").unwrap();
+    assert!(matches!(read_error(&path), DbError::Empty { .. }));
+    writer(&path).close().unwrap();
+    Database::open(&path).unwrap();
+}
+
+#[test]
+fn the_database_of_another_program() {
+    let (_folder, path) = place();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE bookmark (url TEXT); PRAGMA application_id = 77").unwrap();
+    drop(other);
+    assert!(matches!(read_error(&path), DbError::OtherApplication { application_id: 77, .. }));
+    let before = std::fs::read(&path).unwrap();
+    assert!(matches!(write_error(&path), DbError::OtherApplication { .. }));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused_with_one_sentence() {
+    let (_folder, path) = place();
+    writer(&path).close().unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for error in [read_error(&path), write_error(&path)] {
+        let text = error.to_string();
+        assert!(text.contains("night.tune\" is schema 4, this build reads 1; use a newer build"), "{text}");
+        assert!(!text.contains('\n'));
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_changed_schema_is_refused() {
+    for sql in [
+        "DROP INDEX observation_key",
+        "DROP VIEW winner",
+        "DROP VIEW winner; CREATE VIEW winner AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x FROM r) SELECT * FROM r",
+        "CREATE TRIGGER evil AFTER INSERT ON peak BEGIN DELETE FROM event; END",
+        "CREATE TABLE kernel (source TEXT)",
+        "ALTER TABLE peak ADD COLUMN more TEXT",
+        "PRAGMA user_version = 0",
+    ] {
+        let (_folder, path) = place();
+        writer(&path).close().unwrap();
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let error = read_error(&path);
+        assert!(matches!(error, DbError::ForeignSchema { .. }), "{sql}: {error}");
+        assert!(matches!(write_error(&path), DbError::ForeignSchema { .. }), "{sql}");
+    }
+}
+
+#[test]
+fn a_truncated_file_is_refused_at_every_length() {
+    let (_folder, path) = place();
+    let db = writer(&path);
+    for i in 0..50 {
+        let _later = db.record(final_of(i, &[1.0, 2.0], 0)).unwrap();
+    }
+    db.close().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for length in (1..whole.len()).step_by(whole.len() / 97) {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        for error in [read_error(&path), write_error(&path)] {
+            assert!(matches!(error, DbError::Corrupt { .. } | DbError::NotADatabase { .. }), "{length}: {error}");
+            assert!(error.to_string().contains("night.tune"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn odd_names_are_only_names() {
+    let (folder, _) = place();
+    for name in ["a b?mode=memory", "ü#x", "50%41.tune", "-rf"] {
+        let path = folder.path().join(name);
+        writer(&path).close().unwrap();
+        Database::open(&path).unwrap();
+        assert!(entries(folder.path()).contains(&name.to_owned()), "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+    assert_eq!(entries(folder.path()), [""; 0]);
+}
+
+#[test]
+fn at_rest_there_is_one_plain_file() {
+    let (folder, path) = place();
+    let db = writer(&path);
+    db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+    assert!(entries(folder.path()).contains(&"night.tune-wal".to_owned()));
+    db.close().unwrap();
+    assert_eq!(entries(folder.path()), ["night.tune"]);
+    let database = Database::open(&path).unwrap();
+    assert!(database.lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_some());
+    drop(database);
+    assert_eq!(entries(folder.path()), ["night.tune"]);
+    let raw = Connection::open(&path).unwrap();
+    assert_eq!(raw.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)).unwrap(), APPLICATION_ID);
+}
+
+/// A file system of `size`, unmounted at the end; `None` where the tests may not mount one.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount(size: &str) -> Option<Tmpfs> {
+        let folder = tempfile::tempdir().unwrap();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if !done {
+            println!("skipped: this user may not mount a tmpfs");
+        }
+        done.then_some(Tmpfs(folder))
+    }
+
+    fn read_only(&self) {
+        let done = Command::new("mount").args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        Command::new("umount").arg(self.0.path()).status().unwrap();
+    }
+}
+
+#[test]
+fn a_read_only_place_is_read_and_not_written() {
+    let Some(disk) = Tmpfs::mount("4m") else { return };
+    let path = disk.0.path().join("night.tune");
+    let db = writer(&path);
+    db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+    db.close().unwrap();
+    disk.read_only();
+    assert!(Database::open(&path).unwrap().lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_some());
+    assert!(matches!(write_error(&path), DbError::ReadOnly { .. }));
+    let new = disk.0.path().join("new.tune");
+    assert!(matches!(write_error(&new), DbError::ReadOnly { .. }), "{}", write_error(&new));
+    assert_eq!(entries(disk.0.path()), ["night.tune"]);
+}
+
+#[test]
+fn a_log_left_by_a_crash_in_a_read_only_place_is_not_passed_over() {
+    let Some(disk) = Tmpfs::mount("4m") else { return };
+    let (_folder, path) = place();
+    let db = writer(&path);
+    db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+    // The state a killed process leaves: the rows are in the log only.
+    let copy = disk.0.path().join("night.tune");
+    std::fs::copy(&path, &copy).unwrap();
+    let wal = |path: &Path| path.with_file_name("night.tune-wal");
+    std::fs::copy(wal(&path), wal(&copy)).unwrap();
+    disk.read_only();
+    let error = read_error(&copy);
+    assert!(matches!(error, DbError::UnfinishedLog { .. }), "{error}");
+}
+
+#[test]
+fn a_full_disk_refuses_a_new_file_and_leaves_nothing() {
+    let Some(disk) = Tmpfs::mount("64k") else { return };
+    std::fs::write(disk.0.path().join("filler"), vec![0; 40 << 10]).unwrap();
+    let path = disk.0.path().join("night.tune");
+    let error = write_error(&path);
+    assert!(matches!(error, DbError::Full { .. }), "{error}");
+    assert_eq!(entries(disk.0.path()), ["filler"]);
+}
+
+#[test]
+fn a_disk_that_fills_keeps_what_was_acknowledged() {
+    let Some(disk) = Tmpfs::mount("4m") else { return };
+    let path = disk.0.path().join("night.tune");
+    let db = writer(&path);
+    let mut saved = 0;
+    let error = (0..10_000)
+        .find_map(|i| match db.record(final_of(i, &[1.5; 40], 0)).and_then(|ticket| ticket.wait()) {
+            Ok(_) => {
+                saved += 1;
+                None
+            }
+            Err(error) => Some(error),
+        })
+        .unwrap();
+    assert!(matches!(error, DbError::Full { .. }), "{error}");
+    drop(db);
+    let database = Database::open(&path).unwrap();
+    assert_eq!(database.observations(WORKLOAD, TARGET).unwrap().rows.len(), saved);
+    assert!(saved > 50, "{saved} rows fitted");
+    assert_eq!(database.integrity_check().unwrap().problems, [""; 0]);
+}
