@@ -1,0 +1,396 @@
+//! The level-1 program of a contraction on the CPU: cache blocks around a register tile.
+//!
+//! ```text
+//! for jc, pc, ic in the schedule's order                 cache blocks of nc columns, kc steps of k, mc rows
+//!   (pack b when jc and pc are known, a when ic and pc are)
+//!   for jr, ir in the schedule's order                   register tiles
+//!     acc = 0;  for k: acc += a · b;  out = epilogue(out + acc)
+//! ```
+//! This is the blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008),
+//! with the loop order, the packing and the treatment of the edges left to the schedule. *Rows* are the side whose
+//! elements are broadcast and *columns* the side along which vectors run; `vec` chooses which of m and n is which.
+
+use search_space::Schedule;
+use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Parallel, Tail, VectorAxis};
+use search_space::families::contraction::{ContractionView, OperandMap};
+use search_space::workload::DType;
+
+use super::{Names, Point, buffers, element, epilogue};
+use crate::atoms::{self, Atom};
+use crate::index::Index;
+use crate::layout::{Distribution, Layout};
+use crate::lower::LowerError;
+use crate::tile::{
+    BinaryOp, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View,
+};
+
+/// Builds the program.
+///
+/// # Errors
+/// [`LowerError::Schedule`] when a parameter is missing or contradicts another.
+pub fn build(view: &ContractionView, schedule: &Schedule) -> Result<Program, LowerError> {
+    let schedule = CpuSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
+    let atom = atoms::fma_f32(schedule.vw)
+        .ok_or_else(|| LowerError::Schedule { why: format!("vw={} has no fma atom", schedule.vw) })?;
+    Ok(Program { kernels: vec![Family::new(view, schedule, atom).kernel()], workspace_bytes: Vec::new() })
+}
+
+/// One dimension of the product: its extent, register tile and cache block.
+#[derive(Clone, Debug)]
+struct Dim {
+    extent: u64,
+    tile: u64,
+    block: u64,
+}
+
+/// A register tile along one dimension: where it starts, in which panel it lies, how long it is.
+#[derive(Clone, Debug)]
+struct Piece {
+    start: Index,
+    panel: Index,
+    size: u64,
+    /// Whether the tile may reach over the end.
+    guarded: bool,
+}
+
+struct Family<'a> {
+    view: &'a ContractionView,
+    schedule: CpuSchedule,
+    atom: Atom,
+    rows: Dim,
+    cols: Dim,
+    k: u64,
+    names: Names,
+    tiles: Vec<Tile>,
+    pack_rows: Option<usize>,
+    pack_cols: Option<usize>,
+}
+
+/// What is known inside the loops opened so far.
+#[derive(Clone, Debug, Default)]
+struct Blocks {
+    batch: Option<Index>,
+    row: Option<Index>,
+    col: Option<Index>,
+    k: Option<Index>,
+}
+
+impl Dim {
+    fn blocks(&self) -> u64 {
+        self.extent.div_ceil(self.block)
+    }
+
+    /// Elements of block `at`.
+    fn in_block(&self, at: &Index) -> Index {
+        if self.extent % self.block == 0 {
+            return Index::of(self.block);
+        }
+        if self.blocks() == 1 {
+            return Index::of(self.extent);
+        }
+        Index::of(self.block).min(Index::of(self.extent) - at.clone() * Index::of(self.block))
+    }
+
+    fn remainder(&self) -> u64 {
+        self.extent % self.tile
+    }
+}
+
+impl<'a> Family<'a> {
+    fn new(view: &'a ContractionView, schedule: CpuSchedule, atom: Atom) -> Family<'a> {
+        let (m, n, k) = view.extents();
+        let (rows, cols) = if schedule.vec == VectorAxis::N { (m, n) } else { (n, m) };
+        let nr = schedule.nv * schedule.vw;
+        Family {
+            view,
+            atom,
+            rows: Dim { extent: rows, tile: schedule.mr, block: schedule.mr * schedule.mt },
+            cols: Dim { extent: cols, tile: nr, block: nr * schedule.nt },
+            k,
+            schedule,
+            names: Names::default(),
+            tiles: Vec::new(),
+            pack_rows: None,
+            pack_cols: None,
+        }
+    }
+
+    fn kernel(mut self) -> Kernel {
+        let kc = self.schedule.kc.min(self.k);
+        if self.schedule.pack_a {
+            self.pack_rows = Some(self.panels("row_panels", self.schedule.mt, kc, self.rows.tile));
+        }
+        if self.schedule.pack_b {
+            self.pack_cols = Some(self.panels("col_panels", self.schedule.nt, kc, self.cols.tile));
+        }
+        let batch = self.view.batch.extent();
+        let kind = if self.schedule.par == Parallel::Batch { LoopKind::Cores } else { LoopKind::Serial };
+        let body = self.open("batch", batch, kind, |family, at| {
+            let blocks = Blocks { batch: Some(at), ..Blocks::default() };
+            family.cache_loops(0, &blocks)
+        });
+        Kernel {
+            name: "contraction".into(),
+            phase: Phase::Run,
+            buffers: buffers(self.view),
+            workgroup: [1; 3],
+            vars: self.names.0,
+            tiles: self.tiles,
+            pipes: Vec::new(),
+            body,
+        }
+    }
+
+    /// A scratch tile `[panel, k, element]`.
+    fn panels(&mut self, name: &str, panels: u64, kc: u64, width: u64) -> usize {
+        let shape = vec![panels, kc, width];
+        let space = Space::Scratch(Layout::row_major(&shape, 0));
+        self.tiles.push(Tile { name: name.into(), shape, dtype: DType::F32, space });
+        self.tiles.len() - 1
+    }
+
+    /// `for name in 0..extent`; a single iteration needs no loop.
+    fn open(
+        &mut self,
+        name: &str,
+        extent: u64,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, Index) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        // A loop over the cores stays even for one iteration: it is what keeps the other cores from running it too.
+        if extent == 1 && kind == LoopKind::Serial {
+            return body(self, Index::ZERO);
+        }
+        let var = self.names.var(name);
+        let body = body(self, Index::Var(var));
+        vec![Stmt::For { var, extent: Index::of(extent), kind, body }]
+    }
+
+    fn cache_loops(&mut self, depth: usize, blocks: &Blocks) -> Vec<Stmt> {
+        let Some(&axis) = self.schedule.cache_order().get(depth) else { return self.register_loops(blocks) };
+        let (name, extent, parallel) = match axis {
+            LoopAxis::Rows => ("ic", self.rows.blocks(), Parallel::Rows),
+            LoopAxis::Cols => ("jc", self.cols.blocks(), Parallel::Cols),
+            LoopAxis::K => ("pc", self.k.div_ceil(self.schedule.kc), Parallel::None),
+        };
+        let spread = parallel != Parallel::None && self.schedule.par == parallel;
+        let kind = if spread { LoopKind::Cores } else { LoopKind::Serial };
+        self.open(name, extent, kind, |family, at| {
+            let mut inner = blocks.clone();
+            match axis {
+                LoopAxis::Rows => inner.row = Some(at),
+                LoopAxis::Cols => inner.col = Some(at),
+                LoopAxis::K => inner.k = Some(at),
+            }
+            let mut stmts = Vec::new();
+            // Each operand is packed as soon as its block is known.
+            if let (Some(col), Some(k), Some(tile)) = (&inner.col, &inner.k, family.pack_cols)
+                && axis != LoopAxis::Rows
+            {
+                stmts.push(family.pack(tile, &inner, k, col, false));
+            }
+            if let (Some(row), Some(k), Some(tile)) = (&inner.row, &inner.k, family.pack_rows)
+                && axis != LoopAxis::Cols
+            {
+                stmts.push(family.pack(tile, &inner, k, row, true));
+            }
+            stmts.extend(family.cache_loops(depth + 1, &inner));
+            stmts
+        })
+    }
+
+    fn steps_of_k(&self, at: &Index) -> Index {
+        Dim { extent: self.k, tile: 1, block: self.schedule.kc }.in_block(at)
+    }
+
+    fn point(&self, blocks: &Blocks, row: Index, col: Index, k: Index) -> Point {
+        let batch = blocks.batch.clone().expect("invariant: the batch loop is outermost");
+        let (m, n) = if self.schedule.vec == VectorAxis::N { (row, col) } else { (col, row) };
+        Point { batch, m, n, k }
+    }
+
+    fn operand(&self, rows: bool) -> &'a OperandMap {
+        if rows == (self.schedule.vec == VectorAxis::N) { &self.view.a } else { &self.view.b }
+    }
+
+    /// `panels[p, k, e] = operand(k, p · tile + e)`, zero outside.
+    fn pack(&self, tile: usize, blocks: &Blocks, k: &Index, at: &Index, rows: bool) -> Stmt {
+        let dim = if rows { &self.rows } else { &self.cols };
+        let start = at.clone() * Index::of(dim.block);
+        let position = start + Index::Coord(0) * Index::of(dim.tile) + Index::Coord(2);
+        let step = k.clone() * Index::of(self.schedule.kc) + Index::Coord(1);
+        let (row, col) = if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
+        let (index, mut guards) = element(self.view, self.operand(rows), &self.point(blocks, row, col, step));
+        if dim.remainder() != 0 {
+            guards.push(Guard { index: position, bound: Index::of(dim.extent) });
+        }
+        let panels = (dim.in_block(at) + Index::of(dim.tile - 1)).floor_div(signed(dim.tile));
+        Stmt::Copy {
+            shape: vec![panels, self.steps_of_k(k), Index::of(dim.tile)],
+            dst: View {
+                place: Place::Tile(tile),
+                index: vec![Index::Coord(0), Index::Coord(1), Index::Coord(2)],
+                guards: Vec::new(),
+            },
+            src: View { place: Place::Buffer(self.operand(rows).operand), index: vec![index], guards },
+        }
+    }
+
+    fn register_loops(&mut self, blocks: &Blocks) -> Vec<Stmt> {
+        if self.schedule.rows_inside() {
+            self.pieces(blocks, false, &mut |family, col| {
+                let col = col.clone();
+                family.pieces(blocks, true, &mut |family, row| family.micro(blocks, row, &col))
+            })
+        } else {
+            self.pieces(blocks, true, &mut |family, row| {
+                let row = row.clone();
+                family.pieces(blocks, false, &mut |family, col| family.micro(blocks, &row, col))
+            })
+        }
+    }
+
+    /// Walks the register tiles of a block along one dimension.
+    fn pieces(
+        &mut self,
+        blocks: &Blocks,
+        rows: bool,
+        body: &mut dyn FnMut(&mut Self, &Piece) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let dim = if rows { self.rows.clone() } else { self.cols.clone() };
+        let at = if rows { blocks.row.clone() } else { blocks.col.clone() };
+        let at = at.expect("invariant: all cache loops are open");
+        let (size, block_start) = (dim.in_block(&at), at.clone() * Index::of(dim.block));
+        let (tile, remainder) = (signed(dim.tile), dim.remainder());
+        let tail = self.schedule.tail;
+        let whole = if tail == Tail::Separate { 0 } else { tile - 1 };
+        let trips = (size + Index::Const(whole)).floor_div(tile);
+        let name = if rows { "ir" } else { "jr" };
+        let mut stmts = Vec::new();
+        let mut piece = |family: &mut Self, panel: Index, size: u64, guarded: bool| {
+            let mut start = block_start.clone() + panel.clone() * Index::Const(tile);
+            if tail == Tail::Overlap && remainder != 0 {
+                start = start.min(Index::Const(signed(dim.extent) - tile));
+            }
+            body(family, &Piece { start, panel, size, guarded })
+        };
+        let guarded = remainder != 0 && tail == Tail::Masked;
+        match trips.as_const() {
+            Some(0) => {}
+            Some(1) => stmts.extend(piece(self, Index::ZERO, dim.tile, guarded)),
+            _ => {
+                let var = self.names.var(name);
+                let body = piece(self, Index::Var(var), dim.tile, guarded);
+                stmts.push(Stmt::For { var, extent: trips.clone(), kind: LoopKind::Serial, body });
+            }
+        }
+        if tail == Tail::Separate && remainder != 0 {
+            let last = piece(self, trips, remainder, false);
+            if dim.blocks() == 1 {
+                stmts.extend(last);
+            } else {
+                let cond = Cond::Eq(at, Index::of(dim.blocks() - 1));
+                stmts.push(Stmt::If { cond, then: last, otherwise: Vec::new() });
+            }
+        }
+        stmts
+    }
+
+    fn accumulator(&mut self, rows: u64, cols: u64) -> usize {
+        let shape = vec![rows, cols];
+        if let Some(found) = self.tiles.iter().position(|tile| tile.name.starts_with("acc") && tile.shape == shape) {
+            return found;
+        }
+        let space = Space::Register(Distribution::single_lane(&shape));
+        self.tiles.push(Tile { name: format!("acc_{rows}x{cols}"), shape, dtype: DType::F32, space });
+        self.tiles.len() - 1
+    }
+
+    fn micro(&mut self, blocks: &Blocks, row: &Piece, col: &Piece) -> Vec<Stmt> {
+        let acc = self.accumulator(row.size, col.size);
+        let at_k = blocks.k.clone().expect("invariant: all cache loops are open");
+        let step = at_k.clone() * Index::of(self.schedule.kc) + Index::Coord(2);
+        let row_at = row.start.clone() + Index::Coord(0);
+        let col_at = col.start.clone() + Index::Coord(1);
+        let factor = |rows: bool| {
+            let (piece, position, coord) = if rows { (row, &row_at, 0) } else { (col, &col_at, 1) };
+            let packed = if rows { self.pack_rows } else { self.pack_cols };
+            if let Some(tile) = packed {
+                let index = vec![piece.panel.clone(), Index::Coord(2), Index::Coord(coord)];
+                return View { place: Place::Tile(tile), index, guards: Vec::new() };
+            }
+            let (at_row, at_col) =
+                if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
+            let map = self.operand(rows);
+            let (index, mut guards) = element(self.view, map, &self.point(blocks, at_row, at_col, step.clone()));
+            if piece.guarded {
+                let dim = if rows { &self.rows } else { &self.cols };
+                guards.push(Guard { index: position.clone(), bound: Index::of(dim.extent) });
+            }
+            View { place: Place::Buffer(map.operand), index: vec![index], guards }
+        };
+        let contract = Stmt::Contract {
+            shape: [Index::of(row.size), Index::of(col.size), self.steps_of_k(&at_k)],
+            acc,
+            a: factor(true),
+            b: factor(false),
+            atom: self.atom,
+            unroll: self.schedule.ku,
+        };
+        let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }, contract];
+        stmts.extend(self.store(blocks, acc, row, col, &at_k));
+        stmts
+    }
+
+    /// `out = epilogue(acc)`; with k in several blocks the output holds the partial sums in between.
+    fn store(&self, blocks: &Blocks, acc: usize, row: &Piece, col: &Piece, at_k: &Index) -> Vec<Stmt> {
+        let row_at = row.start.clone() + Index::Coord(0);
+        let col_at = col.start.clone() + Index::Coord(1);
+        let point = self.point(blocks, row_at.clone(), col_at.clone(), Index::ZERO);
+        let (index, mut guards) = element(self.view, &self.view.out, &point);
+        for (piece, position, dim) in [(row, row_at, &self.rows), (col, col_at, &self.cols)] {
+            if piece.guarded {
+                guards.push(Guard { index: position, bound: Index::of(dim.extent) });
+            }
+        }
+        let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
+        let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
+        let map = |args: Vec<View>, expr: Scalar| Stmt::Map {
+            shape: vec![Index::of(row.size), Index::of(col.size)],
+            dst: out.clone(),
+            args,
+            expr,
+        };
+        let finish = |partial: bool| {
+            let mut args = vec![acc.clone()];
+            let mut value = Scalar::Arg(0);
+            if partial {
+                args.push(out.clone());
+                value = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(value));
+            }
+            let (expr, mut side) = epilogue(self.view, value, args.len(), &point);
+            // Side operands exist where the output does.
+            side.iter_mut().for_each(|view| view.guards.extend(out.guards.iter().cloned()));
+            args.extend(side);
+            vec![map(args, expr)]
+        };
+        let blocks_of_k = self.k.div_ceil(self.schedule.kc);
+        if blocks_of_k == 1 {
+            return finish(false);
+        }
+        let sum = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(Scalar::Arg(0)));
+        let first = vec![map(vec![acc.clone()], Scalar::Arg(0))];
+        let middle = vec![map(vec![acc.clone(), out.clone()], sum)];
+        let last = Cond::Eq(at_k.clone(), Index::of(blocks_of_k - 1));
+        let later = match (self.view.workload.epilogue.is_empty(), blocks_of_k) {
+            (true, _) => middle,
+            (false, 2) => finish(true),
+            (false, _) => vec![Stmt::If { cond: last, then: finish(true), otherwise: middle }],
+        };
+        vec![Stmt::If { cond: Cond::Eq(at_k.clone(), Index::ZERO), then: first, otherwise: later }]
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).expect("invariant: extents are below 2^62")
+}

@@ -1,0 +1,84 @@
+//! Level 1 to level 2: the only pass that knows targets.
+
+pub mod cpu;
+pub mod simt;
+
+use search_space::families::Unsupported;
+use search_space::families::contraction::ContractionView;
+use search_space::target::TargetKind;
+use search_space::{Schedule, Target, Workload};
+
+use crate::families::contraction;
+use crate::tile::verify::{self, TileError};
+use crate::{lane, tile};
+
+/// Why a schedule could not be lowered.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LowerError {
+    /// The workload has no lowering.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The schedule is not one of this workload's space.
+    #[error("schedule: {why}")]
+    Schedule {
+        /// The parameter and the reason.
+        why: String,
+    },
+    /// The tile program breaks a rule: a fault of a family, never of the user.
+    #[error("tile program: {0}")]
+    Tile(#[from] TileError),
+    /// The tile program has no form as workgroups of lanes.
+    #[error(transparent)]
+    Simt(#[from] simt::SimtError),
+    /// A limit of the target is exceeded.
+    #[error("{what} needs {needed}, the target allows {limit}")]
+    Limit {
+        /// The thing.
+        what: &'static str,
+        /// Needed.
+        needed: u64,
+        /// Allowed.
+        limit: u64,
+    },
+}
+
+/// A candidate in both levels.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// Level 1.
+    pub tile: tile::Program,
+    /// Level 2.
+    pub lane: lane::Program,
+}
+
+impl Lowered {
+    /// blake3 (hex) of the level-1 text: candidates with equal hashes on a target are the same kernel.
+    pub fn program_hash(&self) -> String {
+        blake3::hash(self.tile.to_string().as_bytes()).to_hex().to_string()
+    }
+}
+
+/// Builds, verifies and lowers the program of a schedule.
+///
+/// # Errors
+/// [`LowerError`] names the workload's or the schedule's fault.
+pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<Lowered, LowerError> {
+    let view = ContractionView::new(workload)?;
+    let program = match target.key.kind {
+        TargetKind::Cpu => contraction::cpu::build(&view, schedule)?,
+        TargetKind::Vulkan => contraction::simt::build(&view, target, schedule)?,
+        other => return Err(Unsupported::Target { op: workload.op.as_str(), kind: other.as_str() }.into()),
+    };
+    verify::verify(&program)?;
+    let kernels = program
+        .kernels
+        .iter()
+        .map(|kernel| match target.key.kind {
+            TargetKind::Cpu => Ok(cpu::lower(kernel)),
+            _ => simt::lower(kernel, target),
+        })
+        .collect::<Result<Vec<_>, LowerError>>()?;
+    let lane = lane::Program { kernels, workspace_bytes: program.workspace_bytes.clone() };
+    Ok(Lowered { tile: program, lane })
+}

@@ -1,0 +1,173 @@
+//! Runs level 1 as an array program, in binary64: layouts, pipes and loop kinds mean nothing here.
+//!
+//! It is slow and strict: tiles begin as NaN, so that what was never written shows, and every access is checked.
+
+use super::{Cond, Guard, Kernel, Place, Program, Source, Stmt, View};
+use crate::index::{Index, Var};
+
+/// Why a program could not be interpreted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterpretError {
+    /// An element outside a buffer or tile.
+    #[error("{place}: index {index} is outside 0..{len}")]
+    OutOfBounds {
+        /// Name of the buffer or tile.
+        place: String,
+        /// The index.
+        index: i64,
+        /// Elements, or the extent of the dimension.
+        len: u64,
+    },
+}
+
+/// Runs all kernels in order. `operands[i]` is the physical buffer of the workload's operand `i`; outputs are updated in
+/// place. Workspace is counted in elements of 4 bytes.
+///
+/// # Errors
+/// [`InterpretError::OutOfBounds`] at the first access outside.
+pub fn interpret(program: &Program, operands: &mut [Vec<f64>]) -> Result<(), InterpretError> {
+    let elements = |bytes: &u64| vec![f64::NAN; usize::try_from(*bytes / 4).expect("invariant: workspace fits memory")];
+    let mut workspace: Vec<Vec<f64>> = program.workspace_bytes.iter().map(elements).collect();
+    for kernel in &program.kernels {
+        let tile = |tile: &super::Tile| {
+            vec![f64::NAN; usize::try_from(tile.shape.iter().product::<u64>()).expect("invariant: tiles fit memory")]
+        };
+        let tiles = kernel.tiles.iter().map(tile).collect();
+        let vars = vec![0; kernel.vars.len()];
+        Machine { kernel, operands, workspace: &mut workspace, tiles, vars }.block(&kernel.body)?;
+    }
+    Ok(())
+}
+
+struct Machine<'a> {
+    kernel: &'a Kernel,
+    operands: &'a mut [Vec<f64>],
+    workspace: &'a mut [Vec<f64>],
+    tiles: Vec<Vec<f64>>,
+    vars: Vec<i64>,
+}
+
+impl Machine<'_> {
+    fn eval(&self, index: &Index, coords: &[i64]) -> i64 {
+        index.eval(&|var: Var| self.vars[var.0 as usize], coords)
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Result<(), InterpretError> {
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<(), InterpretError> {
+        match stmt {
+            Stmt::For { var, extent, body, .. } => {
+                for at in 0..self.eval(extent, &[]) {
+                    self.vars[var.0 as usize] = at;
+                    self.block(body)?;
+                }
+                Ok(())
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let holds = match cond {
+                    Cond::Lt(lhs, rhs) => self.eval(lhs, &[]) < self.eval(rhs, &[]),
+                    Cond::Eq(lhs, rhs) => self.eval(lhs, &[]) == self.eval(rhs, &[]),
+                };
+                self.block(if holds { then } else { otherwise })
+            }
+            Stmt::Copy { shape, dst, src } => self.window(shape, |machine, coords| {
+                let value = machine.read(src, coords)?;
+                machine.write(dst, coords, value)
+            }),
+            Stmt::Fill { tile, value } => {
+                self.tiles[*tile].fill(*value);
+                Ok(())
+            }
+            Stmt::Map { shape, dst, args, expr } => self.window(shape, |machine, coords| {
+                let values = args.iter().map(|arg| machine.read(arg, coords)).collect::<Result<Vec<_>, _>>()?;
+                machine.write(dst, coords, expr.eval(&values))
+            }),
+            Stmt::Contract { shape, acc, a, b, .. } => {
+                let columns = self.kernel.tiles[*acc].shape[1];
+                self.window(shape, |machine, coords| {
+                    let product = machine.read(a, coords)? * machine.read(b, coords)?;
+                    let at = coords[0] * i64::try_from(columns).expect("invariant: small tiles") + coords[1];
+                    let at = usize::try_from(at).expect("invariant: coordinates are not negative");
+                    machine.tiles[*acc][at] += product;
+                    Ok(())
+                })
+            }
+            Stmt::Pipe { .. } => Ok(()),
+        }
+    }
+
+    fn window(
+        &mut self,
+        shape: &[Index],
+        mut body: impl FnMut(&mut Self, &[i64]) -> Result<(), InterpretError>,
+    ) -> Result<(), InterpretError> {
+        let extents: Vec<i64> = shape.iter().map(|extent| self.eval(extent, &[])).collect();
+        if extents.iter().any(|&extent| extent <= 0) {
+            return Ok(());
+        }
+        let mut coords = vec![0; extents.len()];
+        loop {
+            body(self, &coords)?;
+            let Some(dim) = (0..coords.len()).rev().find(|&dim| coords[dim] + 1 < extents[dim]) else { return Ok(()) };
+            coords[dim] += 1;
+            coords[dim + 1..].fill(0);
+        }
+    }
+
+    fn exists(&self, guards: &[Guard], coords: &[i64]) -> bool {
+        guards.iter().all(|guard| (0..self.eval(&guard.bound, coords)).contains(&self.eval(&guard.index, coords)))
+    }
+
+    /// The position in the backing store of a place.
+    fn locate(&self, view: &View, coords: &[i64]) -> Result<usize, InterpretError> {
+        let outside = |place: &str, index: i64, len: u64| InterpretError::OutOfBounds { place: place.into(), index, len };
+        let inside = |index: i64, len: u64| u64::try_from(index).ok().filter(|&index| index < len);
+        let at = match view.place {
+            Place::Buffer(position) => {
+                let buffer = &self.kernel.buffers[position];
+                let index = self.eval(&view.index[0], coords);
+                inside(index, buffer.len).ok_or_else(|| outside(&buffer.name, index, buffer.len))?
+            }
+            Place::Tile(position) => {
+                let tile = &self.kernel.tiles[position];
+                let mut flat = 0;
+                for (index, &extent) in view.index.iter().zip(&tile.shape) {
+                    let index = self.eval(index, coords);
+                    flat = flat * extent + inside(index, extent).ok_or_else(|| outside(&tile.name, index, extent))?;
+                }
+                flat
+            }
+        };
+        Ok(usize::try_from(at).expect("invariant: buffers fit memory"))
+    }
+
+    fn store_of(&mut self, place: Place) -> &mut Vec<f64> {
+        match place {
+            Place::Buffer(position) => match self.kernel.buffers[position].source {
+                Source::Operand(operand) => &mut self.operands[operand],
+                Source::Workspace(workspace) => &mut self.workspace[workspace],
+            },
+            Place::Tile(position) => &mut self.tiles[position],
+        }
+    }
+
+    fn read(&mut self, view: &View, coords: &[i64]) -> Result<f64, InterpretError> {
+        if !self.exists(&view.guards, coords) {
+            return Ok(0.0);
+        }
+        let at = self.locate(view, coords)?;
+        Ok(self.store_of(view.place)[at])
+    }
+
+    fn write(&mut self, view: &View, coords: &[i64], value: f64) -> Result<(), InterpretError> {
+        if !self.exists(&view.guards, coords) {
+            return Ok(());
+        }
+        let at = self.locate(view, coords)?;
+        self.store_of(view.place)[at] = value;
+        Ok(())
+    }
+}

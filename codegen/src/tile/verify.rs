@@ -1,0 +1,233 @@
+//! Rules every tile program obeys; a family that breaks one is refused before lowering.
+
+use super::{Access, Cond, Kernel, LoopKind, Place, Program, Space, Stmt, View};
+use crate::index::{Index, Var};
+
+/// The rule a program breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TileError {
+    /// A variable is used outside its loop.
+    #[error("variable {name} is used outside its loop")]
+    Unbound {
+        /// Its name.
+        name: String,
+    },
+    /// A buffer, tile or pipe does not exist.
+    #[error("{what} {position} does not exist")]
+    Missing {
+        /// `buffer`, `tile` or `pipe`.
+        what: &'static str,
+        /// Position asked for.
+        position: usize,
+    },
+    /// A view has another number of indices than its place has dimensions.
+    #[error("{place} has {dims} dimensions, the view has {indices} indices")]
+    Arity {
+        /// Name of the buffer or tile.
+        place: String,
+        /// Dimensions.
+        dims: usize,
+        /// Indices.
+        indices: usize,
+    },
+    /// A coordinate beyond the window's dimensions, or one that a factor may not use.
+    #[error("coordinate %{dim} may not be used by {place}")]
+    Coordinate {
+        /// The dimension.
+        dim: usize,
+        /// Name of the buffer or tile.
+        place: String,
+    },
+    /// The accumulator is not a register tile of the contraction's m and n.
+    #[error("accumulator {tile} is not a register tile of shape [m, n]")]
+    Accumulator {
+        /// Name of the tile.
+        tile: String,
+    },
+    /// A read-only buffer is written.
+    #[error("buffer {buffer} is read-only and is written")]
+    ReadOnly {
+        /// Name of the buffer.
+        buffer: String,
+    },
+    /// In a kernel with a loop over the cores, a buffer is written outside that loop: every core would write it.
+    #[error("buffer {buffer} is written outside the loop over the cores")]
+    OutsideCores {
+        /// Name of the buffer.
+        buffer: String,
+    },
+    /// Loops over cores or one grid dimension are nested.
+    #[error("loops over cores (or one grid dimension) are nested")]
+    NestedParallel,
+    /// The layout of a tile maps two coordinates to one place.
+    #[error("the layout of tile {tile} is not injective or has another shape")]
+    Layout {
+        /// Name of the tile.
+        tile: String,
+    },
+}
+
+/// Tiles up to this many elements have their layout enumerated; larger ones are plain strides by construction.
+const ENUMERATE: u64 = 1 << 14;
+
+/// Checks all kernels.
+///
+/// # Errors
+/// [`TileError`], the first broken rule.
+pub fn verify(program: &Program) -> Result<(), TileError> {
+    program.kernels.iter().try_for_each(|kernel| {
+        check_tiles(kernel)?;
+        let mut check = Check { kernel, bound: Vec::new(), parallel: Vec::new(), cores: uses_cores(&kernel.body) };
+        check.block(&kernel.body)
+    })
+}
+
+fn check_tiles(kernel: &Kernel) -> Result<(), TileError> {
+    for tile in &kernel.tiles {
+        let fault = || TileError::Layout { tile: tile.name.clone() };
+        let small = tile.shape.iter().product::<u64>() <= ENUMERATE;
+        let (shape, injective) = match &tile.space {
+            Space::Scratch(layout) | Space::Shared(layout) => (layout.shape(), !small || layout.is_injective()),
+            Space::Register(held) => (held.lanes.shape(), !small || held.is_injective()),
+        };
+        if shape != tile.shape || !injective {
+            return Err(fault());
+        }
+    }
+    Ok(())
+}
+
+struct Check<'k> {
+    kernel: &'k Kernel,
+    bound: Vec<Var>,
+    parallel: Vec<LoopKind>,
+    cores: bool,
+}
+
+impl Check<'_> {
+    fn block(&mut self, stmts: &[Stmt]) -> Result<(), TileError> {
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<(), TileError> {
+        match stmt {
+            Stmt::For { var, extent, kind, body } => {
+                self.index(extent, 0, "loop extent")?;
+                let parallel = matches!(kind, LoopKind::Cores | LoopKind::Grid(_));
+                if parallel && self.parallel.contains(kind) {
+                    return Err(TileError::NestedParallel);
+                }
+                self.bound.push(*var);
+                self.parallel.push(*kind);
+                self.block(body)?;
+                self.parallel.pop();
+                self.bound.pop();
+                Ok(())
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let (Cond::Lt(lhs, rhs) | Cond::Eq(lhs, rhs)) = cond;
+                self.index(lhs, 0, "condition")?;
+                self.index(rhs, 0, "condition")?;
+                self.block(then)?;
+                self.block(otherwise)
+            }
+            Stmt::Copy { shape, dst, src } => {
+                self.shape(shape)?;
+                self.view(src, shape.len(), &[])?;
+                self.written(dst, shape.len())
+            }
+            Stmt::Fill { tile, .. } => self.tile(*tile).map(|_| ()),
+            Stmt::Map { shape, dst, args, .. } => {
+                self.shape(shape)?;
+                args.iter().try_for_each(|arg| self.view(arg, shape.len(), &[]))?;
+                self.written(dst, shape.len())
+            }
+            Stmt::Contract { shape, acc, a, b, .. } => {
+                self.shape(shape)?;
+                self.view(a, 3, &[1])?;
+                self.view(b, 3, &[0])?;
+                let tile = self.tile(*acc)?;
+                let wanted: Vec<Index> = tile.shape.iter().map(|&extent| Index::of(extent)).collect();
+                if !matches!(tile.space, Space::Register(_)) || wanted != shape[..2] {
+                    return Err(TileError::Accumulator { tile: tile.name.clone() });
+                }
+                Ok(())
+            }
+            Stmt::Pipe { pipe, .. } if *pipe >= self.kernel.pipes.len() => {
+                Err(TileError::Missing { what: "pipe", position: *pipe })
+            }
+            Stmt::Pipe { .. } => Ok(()),
+        }
+    }
+
+    fn tile(&self, position: usize) -> Result<&super::Tile, TileError> {
+        self.kernel.tiles.get(position).ok_or(TileError::Missing { what: "tile", position })
+    }
+
+    fn shape(&self, shape: &[Index]) -> Result<(), TileError> {
+        shape.iter().try_for_each(|extent| self.index(extent, 0, "shape"))
+    }
+
+    fn written(&self, view: &View, dims: usize) -> Result<(), TileError> {
+        self.view(view, dims, &[])?;
+        let Place::Buffer(position) = view.place else { return Ok(()) };
+        let buffer = &self.kernel.buffers[position];
+        if buffer.access == Access::Read {
+            return Err(TileError::ReadOnly { buffer: buffer.name.clone() });
+        }
+        if self.cores && !self.parallel.contains(&LoopKind::Cores) {
+            return Err(TileError::OutsideCores { buffer: buffer.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn view(&self, view: &View, dims: usize, forbidden: &[usize]) -> Result<(), TileError> {
+        let (name, wanted) = match view.place {
+            Place::Buffer(position) => {
+                let missing = TileError::Missing { what: "buffer", position };
+                (&self.kernel.buffers.get(position).ok_or(missing)?.name, 1)
+            }
+            Place::Tile(position) => {
+                let tile = self.tile(position)?;
+                (&tile.name, tile.shape.len())
+            }
+        };
+        if view.index.len() != wanted {
+            return Err(TileError::Arity { place: name.clone(), dims: wanted, indices: view.index.len() });
+        }
+        let guards = view.guards.iter().flat_map(|guard| [&guard.index, &guard.bound]);
+        for index in view.index.iter().chain(guards) {
+            self.index(index, dims, name)?;
+            if let Some(&dim) = forbidden.iter().find(|&&dim| index.uses_coord(dim)) {
+                return Err(TileError::Coordinate { dim, place: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, index: &Index, dims: usize, place: &str) -> Result<(), TileError> {
+        match index {
+            Index::Const(_) => Ok(()),
+            Index::Var(var) if self.bound.contains(var) => Ok(()),
+            Index::Var(var) => {
+                let name = self.kernel.vars.get(var.0 as usize).cloned().unwrap_or_else(|| format!("#{}", var.0));
+                Err(TileError::Unbound { name })
+            }
+            Index::Coord(dim) if *dim < dims => Ok(()),
+            Index::Coord(dim) => Err(TileError::Coordinate { dim: *dim, place: place.into() }),
+            Index::Op(_, args) => {
+                self.index(&args.0, dims, place)?;
+                self.index(&args.1, dims, place)
+            }
+        }
+    }
+}
+
+fn uses_cores(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|stmt| match stmt {
+        Stmt::For { kind, body, .. } => *kind == LoopKind::Cores || uses_cores(body),
+        Stmt::If { then, otherwise, .. } => uses_cores(then) || uses_cores(otherwise),
+        _ => false,
+    })
+}

@@ -1,0 +1,264 @@
+//! Schedules of contractions on workgroup targets: how many lanes share a tile, what each lane keeps in registers, what
+//! goes through shared memory. The kernel is `codegen`'s `families::contraction::simt`.
+//!
+//! | parameter | meaning |
+//! | --- | --- |
+//! | `lanes_m`, `lanes_n` | lanes of a workgroup along m and n |
+//! | `tile_m`, `tile_n` | output elements of one lane along m and n; a workgroup covers `lanes · tile` |
+//! | `run_m`, `run_n` | how many of them are neighbours before the next lane's begin |
+//! | `lane_order`, `grid_order` | which dimension neighbouring lanes, and neighbouring workgroups, run along (first letter) |
+//! | `stage_a`, `stage_b` | whether a factor goes through shared memory or is read directly |
+//! | `depth` | k of one staged tile; `-` when nothing is staged |
+//! | `vector_a`, `vector_b` | elements of one load while staging |
+//! | `layout_a` | staged `a` with k (`mk`) or m (`km`) contiguous |
+//! | `pad_a`, `pad_b` | elements added to each row of a staged tile |
+//! | `unroll` | steps of k written out in a row |
+//!
+//! Parameters of staging are `-` for a factor that is not staged.
+
+use super::{ContractionView, Group, OperandMap};
+use crate::families::{SchedulePlan, Unsupported};
+use crate::schedule::{Schedule, Value};
+use crate::space::{ParameterSpace, SpaceBuilder};
+use crate::target::Target;
+
+/// Lanes along one dimension.
+const LANES: [i64; 12] = [1, 2, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256];
+/// Output elements of a lane along one dimension.
+const TILES: [i64; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
+/// Neighbouring output elements of a lane.
+const RUNS: [i64; 5] = [1, 2, 4, 8, 16];
+/// k of a staged tile.
+const DEPTHS: [i64; 10] = [1, 2, 4, 8, 12, 16, 24, 32, 64, 128];
+/// Steps of k written out in a row.
+const UNROLLS: [i64; 8] = [1, 2, 3, 4, 8, 16, 32, 64];
+/// Padding of staged rows: none, one bank, one vector.
+const PADS: [i64; 3] = [0, 1, 4];
+/// Multiply-adds in one iteration of the innermost loop. More makes drivers compile for seconds.
+const BODY_LIMIT: u64 = 1024;
+/// Rounds in which the lanes of a workgroup copy one staged tile.
+const ROUNDS_LIMIT: u64 = 64;
+/// A staged copy of up to this many rounds is written out and costs no loop iterations.
+const ROUNDS_WRITTEN_OUT: u64 = 4;
+/// Multiply-adds on padding, as a share of the useful ones along one dimension: at most a half.
+const WASTE: (u64, u64) = (3, 2);
+
+/// The schedules of a contraction on a workgroup target.
+///
+/// # Errors
+/// [`Unsupported::Limit`] when an operand is larger than a buffer may be, or k is longer than the loops of one invocation
+/// may run; [`Unsupported::Space`] when no schedule is left or the space cannot be built.
+pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Unsupported> {
+    let space = space(view, target)?;
+    let default = super::closest(&space, &wish([8, 8], [4, 8], 4, 4, Some(16)));
+    Ok(SchedulePlan { space, default })
+}
+
+/// The plainest schedule: one output element per lane, 16×16 lanes (fewer where the output is smaller), nothing staged,
+/// no unrolling. Speed-ups are quoted against it.
+///
+/// # Errors
+/// As [`plan`].
+pub fn untiled(view: &ContractionView, target: &Target) -> Result<Schedule, Unsupported> {
+    Ok(super::closest(&space(view, target)?, &wish([16, 16], [1, 1], 1, 1, None)))
+}
+
+/// A schedule to be brought into a space; `depth` is `None` when nothing is staged.
+fn wish(lanes: [i64; 2], tile: [i64; 2], run: i64, unroll: i64, depth: Option<i64>) -> Vec<(&'static str, Value)> {
+    let stage = if depth.is_some() { "shared" } else { "direct" };
+    let staged = |value: Value| if depth.is_some() { value } else { Value::none() };
+    vec![
+        ("lanes_m", lanes[0].into()),
+        ("lanes_n", lanes[1].into()),
+        ("tile_m", tile[0].into()),
+        ("tile_n", tile[1].into()),
+        ("run_m", run.into()),
+        ("run_n", run.into()),
+        ("lane_order", "nm".into()),
+        ("grid_order", "nm".into()),
+        ("unroll", unroll.into()),
+        ("stage_a", stage.into()),
+        ("stage_b", stage.into()),
+        ("depth", depth.map_or(Value::none(), Value::from)),
+        ("layout_a", staged("km".into())),
+        ("vector_a", staged(4.into())),
+        ("vector_b", staged(4.into())),
+        ("pad_a", staged(0.into())),
+        ("pad_b", staged(0.into())),
+    ]
+}
+
+fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsupported> {
+    let limits = &target.limits;
+    for (position, operand) in view.workload.operands.iter().enumerate() {
+        let needed = view.workload.operand_len(position).saturating_mul(operand.dtype.bytes());
+        if needed > limits.buffer_bytes {
+            let what = format!("operand {} in bytes", operand.name);
+            return Err(Unsupported::Limit { what, needed, limit: limits.buffer_bytes });
+        }
+    }
+    let (m, n, k) = view.extents();
+    // One workgroup takes this many problems of the batch in turn.
+    let turns = view.batch.extent().div_ceil(limits.grid_per_dim.max(1)).max(1);
+    let iterations = limits.loop_iterations / turns;
+    let longest_unroll = UNROLLS.iter().max().copied().unwrap_or(1).unsigned_abs();
+    if k / longest_unroll > iterations {
+        let what = "k in loop iterations of one invocation".into();
+        return Err(Unsupported::Limit { what, needed: k / longest_unroll, limit: iterations });
+    }
+
+    let mut space = SpaceBuilder::new();
+    for name in ["lanes_m", "lanes_n"] {
+        space.param(name, LANES).structural(name);
+    }
+    for name in ["tile_m", "tile_n"] {
+        space.param(name, TILES);
+    }
+    for name in ["run_m", "run_n"] {
+        space.param(name, RUNS);
+    }
+    space.names("lane_order", &["nm", "mn"]).names("grid_order", &["nm", "mn"]);
+    space.param("unroll", UNROLLS);
+    for name in ["stage_a", "stage_b"] {
+        space.names(name, &["direct", "shared"]).structural(name);
+    }
+    space.values("depth", or_none(&DEPTHS));
+    space.values("layout_a", vec![Value::none(), "km".into(), "mk".into()]);
+    for (letter, map, group) in [("a", &view.a, &view.m), ("b", &view.b, &view.n)] {
+        space.values(format!("vector_{letter}"), or_none(&vectors(view, map, group)));
+        space.values(format!("pad_{letter}"), or_none(&PADS));
+    }
+
+    space.require("invocations", &format!("lanes_m*lanes_n <= {}", limits.workgroup_invocations));
+    let accumulators = limits.vector_registers * limits.vector_bytes / 4 / 2;
+    space.require("registers", &format!("tile_m*tile_n <= {accumulators}"));
+    space.require("body", &format!("tile_m*tile_n*unroll <= {BODY_LIMIT}"));
+    space.require("unroll_k", &format!("unroll <= {}", k.max(1)));
+    for (side, extent) in [("m", m), ("n", n)] {
+        let block = format!("lanes_{side}*tile_{side}");
+        space.require(format!("run_{side}"), &format!("tile_{side} % run_{side} == 0"));
+        space.require(
+            format!("waste_{side}"),
+            &format!("ceildiv({extent}, {block})*{block}*{} <= {}", WASTE.1, extent * WASTE.0),
+        );
+        space.require(format!("grid_{side}"), &format!("ceildiv({extent}, {block}) <= {}", limits.grid_per_dim));
+    }
+    // What applies only to staged factors.
+    space.require("depth", "(depth == '-') == (stage_a == 'direct' && stage_b == 'direct')");
+    space.require("layout_a", "(layout_a == '-') == (stage_a == 'direct')");
+    let deepest = k.saturating_mul(WASTE.0) / WASTE.1;
+    space.require("depth_k", &format!("depth == '-' || unroll <= depth && depth <= {deepest}"));
+    for (letter, side, map, group) in [("a", "m", &view.a, &view.m), ("b", "n", &view.b, &view.n)] {
+        let staged = format!("stage_{letter} == 'shared'");
+        let mut on = |name: &str, rule: &str| {
+            space.require(format!("{name}_{letter}"), &format!("{staged} => {rule}"));
+        };
+        let other = if side == "m" { "n" } else { "m" };
+        let rounds = format!("ceildiv(tile_{side}*depth, lanes_{other}*vector_{letter})");
+        on("rounds", &format!("{rounds} <= {ROUNDS_LIMIT}"));
+        let fast = if k_fastest(view, map, group) { "depth".into() } else { format!("lanes_{side}*tile_{side}") };
+        on("vector", &format!("{fast} % vector_{letter} == 0"));
+        // Half of what one step of k may cost, less the contraction's own loop, is left for each copy.
+        let tiles = format!("ceildiv({k}, depth)");
+        on(
+            "iterations",
+            &format!(
+                "{rounds} <= {ROUNDS_WRITTEN_OUT} && (1 + depth/unroll)*{tiles} <= {iterations} \
+                 || (1 + depth/unroll + 2*{rounds})*{tiles} <= {iterations}"
+            ),
+        );
+        for name in ["vector", "pad"] {
+            space.require(format!("{name}_{letter}_applies"), &format!("({name}_{letter} == '-') == !({staged})"));
+        }
+    }
+    space.require("iterations", &format!("depth != '-' || {k}/unroll <= {iterations}"));
+    // Padding of one element would split the vectors that lanes read.
+    space.require("aligned_b", "stage_b == 'shared' && pad_b == 1 => run_n == 1");
+    let floats = limits.shared_bytes / 4;
+    let a = |layout: &str| match layout {
+        "km" => "(lanes_m*tile_m + pad_a)*depth",
+        _ => "lanes_m*tile_m*(depth + pad_a)",
+    };
+    let b = "(lanes_n*tile_n + pad_b)*depth";
+    for layout in ["km", "mk"] {
+        let a = a(layout);
+        space.require(
+            format!("shared_a_{layout}"),
+            &format!("layout_a == '{layout}' && stage_b == 'direct' => {a} <= {floats}"),
+        );
+        space.require(
+            format!("shared_ab_{layout}"),
+            &format!("layout_a == '{layout}' && stage_b == 'shared' => {a} + {b} <= {floats}"),
+        );
+    }
+    space.require("shared_b", &format!("stage_a == 'direct' && stage_b == 'shared' => {b} <= {floats}"));
+    space.build().map_err(|error| Unsupported::Space { why: error.to_string() })
+}
+
+fn or_none(values: &[i64]) -> Vec<Value> {
+    std::iter::once(Value::none()).chain(values.iter().map(|&value| value.into())).collect()
+}
+
+/// Whether a factor is staged along k: k is contiguous in memory and its own dimension is not.
+fn k_fastest(view: &ContractionView, map: &OperandMap, group: &Group) -> bool {
+    view.linear(map, &view.k) == Some(1) && view.linear(map, group) != Some(1)
+}
+
+/// Widths of loads for which every run along the contiguous dimension is aligned and lies inside the operand as a whole.
+fn vectors(view: &ContractionView, map: &OperandMap, group: &Group) -> Vec<i64> {
+    let fast = if k_fastest(view, map, group) { &view.k } else { group };
+    let linear = view.linear(map, fast) == Some(1) && fast.extent() > 1;
+    let align = view.workload.operands[map.operand].align;
+    let aligned = |width: i64| {
+        let strides = map.strides.iter().enumerate().filter(|(axis, _)| !fast.axes.contains(axis));
+        map.offset % width == 0
+            && strides.into_iter().all(|(_, stride)| stride % width == 0)
+            && fast.extent() % width.unsigned_abs() == 0
+            && align % (4 * width.unsigned_abs()) == 0
+    };
+    [1, 2, 4].into_iter().filter(|&width| width == 1 || linear && aligned(width)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Limits, TargetKey, TargetKind};
+    use crate::workload::{Conv2dSpec, MatmulSpec};
+
+    fn target() -> Target {
+        let key = TargetKey::new(TargetKind::Vulkan, "10005.0", "llvmpipe", [""; 0], 1).unwrap();
+        let limits = Limits {
+            vector_bytes: 16,
+            vector_registers: 64,
+            l1_bytes: 0,
+            l2_bytes: 0,
+            shared_bytes: 32768,
+            workgroup_invocations: 1024,
+            grid_per_dim: 65535,
+            loop_iterations: 65_000,
+            buffer_bytes: 128 << 20,
+        };
+        Target { key, limits }
+    }
+
+    fn view(m: u64, n: u64, k: u64) -> ContractionView {
+        ContractionView::new(&MatmulSpec::new(m, n, k).workload().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn large_spaces_count_quickly() {
+        let resnet = Conv2dSpec {
+            pad_top: 1,
+            pad_left: 1,
+            pad_bottom: 1,
+            pad_right: 1,
+            ..Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3)
+        };
+        let resnet = ContractionView::new(&resnet.workload().unwrap()).unwrap();
+        for (name, view) in [("4096", view(4096, 4096, 4096)), ("odd", view(1000, 999, 1001)), ("conv", resnet)] {
+            let start = std::time::Instant::now();
+            let space = plan(&view, &target()).unwrap().space;
+            eprintln!("{name}: {} schedules, {} nodes, {:?}", space.count(), space.nodes(), start.elapsed());
+        }
+    }
+}
