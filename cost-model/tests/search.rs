@@ -1,0 +1,146 @@
+//! The model on a synthetic landscape: it ranks unseen configurations, is deterministic, and helps the search.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use search_space::space::{Config, ParameterSpace, SpaceBuilder};
+use search_space::strategy::{Evolution, RandomSearch, Scorer, Strategy, Told};
+use tilewright_cost_model::TreeScorer;
+
+fn space() -> Arc<ParameterSpace> {
+    let mut builder = SpaceBuilder::new();
+    builder
+        .param("mr", 1..=16)
+        .param("nv", 1..=6)
+        .param("mc", (1..=40).map(|i| i * 8))
+        .param("nc", (1..=40).map(|i| i * 32))
+        .param("kc", (1..=40).map(|i| i * 16))
+        .names("order", &["jc.pc.ic", "jc.ic.pc", "ic.jc.pc", "pc.jc.ic"])
+        .names("pack_a", &["no", "yes"])
+        .names("pack_b", &["no", "yes"])
+        .param("unroll", [1, 2, 4, 8])
+        .names("tail", &["masked", "separate", "overlap"])
+        .structural("order")
+        .structural("pack_a")
+        .structural("pack_b")
+        .require("registers", "mr * nv + nv + 1 <= 32")
+        .require("whole tiles", "mc % mr == 0")
+        .require("whole panels", "nc % (nv * 16) == 0")
+        .require("A in L2", "mc * kc * 4 <= 524288")
+        .require("B in L3", "nc * kc * 4 <= 2097152");
+    Arc::new(builder.build().unwrap())
+}
+
+/// Multiplicative penalties, as of register blocking, cache misses and packing.
+fn log_seconds(space: &ParameterSpace, config: &Config) -> f64 {
+    let schedule = space.schedule(config);
+    let int = |name| schedule.int(name).unwrap() as f64;
+    let is = |name, value| f64::from(u8::from(schedule.name(name) == Some(value)));
+    let (mr, nv) = (int("mr"), int("nv"));
+    let loads = (mr + nv) / (mr * nv);
+    let block_a = (int("mc") * int("kc") / 40_000.0).log2();
+    let block_b = (int("nc") * int("kc") / 150_000.0).log2();
+    let reuse = 1.0 + 24.0 / int("kc");
+    (0.3 + loads).ln()
+        + 0.04 * block_a * block_a
+        + 0.03 * block_b * block_b
+        + reuse.ln()
+        + 0.25 * (1.0 - is("pack_b", "yes")) * (int("nc") / 320.0).log2().max(0.0)
+        + 0.15 * is("pack_a", "no") * is("order", "jc.pc.ic")
+        + 0.1 * is("order", "pc.jc.ic")
+        + 0.05 * (int("unroll").log2() - 2.0).abs()
+        + 0.03 * is("tail", "separate")
+}
+
+fn sampled(space: &ParameterSpace, count: usize, seed: u64) -> Vec<(Config, f64)> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let row = |config: Config| (config.clone(), log_seconds(space, &config));
+    (0..count).map(|_| row(space.sample(&mut rng, 1.0))).collect()
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    order.iter().enumerate().for_each(|(rank, &at)| ranks[at] = rank as f64);
+    ranks
+}
+
+fn spearman(a: &[f64], b: &[f64]) -> f64 {
+    let (a, b) = (ranks(a), ranks(b));
+    let mean = (a.len() as f64 - 1.0) / 2.0;
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
+    dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()
+}
+
+#[test]
+fn unseen_configurations_are_ranked() {
+    let space = space();
+    let mut worst = 1.0f64;
+    for seed in 0..5 {
+        let (known, unseen) = (sampled(&space, 128, seed), sampled(&space, 500, seed + 100));
+        let mut model = TreeScorer::new();
+        assert!(model.predict(&space, &[known[0].0.clone()]).is_none());
+        let start = Instant::now();
+        model.fit(&space, &known);
+        let fit = start.elapsed();
+        let configs: Vec<Config> = unseen.iter().map(|row| row.0.clone()).collect();
+        let start = Instant::now();
+        let predicted = model.predict(&space, &configs).unwrap();
+        let truth: Vec<f64> = unseen.iter().map(|row| row.1).collect();
+        let rho = spearman(&predicted, &truth);
+        println!("seed {seed}: Spearman {rho:.3}, fit {fit:?}, 500 predictions {:?}", start.elapsed());
+        worst = worst.min(rho);
+        let mut again = TreeScorer::new();
+        again.fit(&space, &known);
+        assert_eq!(again.predict(&space, &configs).unwrap(), predicted);
+    }
+    assert!(worst > 0.7, "{worst}");
+}
+
+#[test]
+fn nothing_to_learn_is_no_prediction() {
+    let space = space();
+    let config = space.unrank(0).unwrap();
+    let mut model = TreeScorer::new();
+    model.fit(&space, &[]);
+    assert_eq!(model.predict(&space, &[config.clone()]), None);
+    model.fit(&space, &[(config.clone(), f64::INFINITY)]);
+    assert_eq!(model.predict(&space, &[config.clone()]), None);
+    model.fit(&space, &[(config.clone(), -3.0)]);
+    assert_eq!(model.predict(&space, &[config]).unwrap().len(), 1);
+}
+
+fn best_of(space: &ParameterSpace, mut strategy: impl Strategy, trials: usize) -> f64 {
+    let (mut best, mut left) = (f64::INFINITY, trials);
+    while left > 0 {
+        for candidate in strategy.ask(left.min(16)) {
+            let log = log_seconds(space, &candidate.config);
+            best = best.min(log);
+            strategy.tell(candidate.id, Told::Time { seconds: log.exp() });
+            left -= 1;
+        }
+    }
+    best
+}
+
+#[test]
+fn the_model_helps_the_search() {
+    let space = space();
+    let seeds = 20u32;
+    let mean = |run: &dyn Fn(u64) -> f64| (0..u64::from(seeds)).map(run).sum::<f64>() / f64::from(seeds);
+    let random = mean(&|seed| best_of(&space, RandomSearch::new(space.clone(), None, seed), 100));
+    let plain = mean(&|seed| best_of(&space, Evolution::new(space.clone(), None, None, seed), 100));
+    let start = Instant::now();
+    let guided = mean(&|seed| {
+        best_of(&space, Evolution::new(space.clone(), None, Some(Box::new(TreeScorer::new())), seed), 100)
+    });
+    let each = start.elapsed() / (seeds * 100);
+    println!(
+        "mean ln(best of 100): random {random:.3}, evolution {plain:.3}, with trees {guided:.3}; {each:?} a trial"
+    );
+    assert!(guided < random - 0.05 && guided < plain);
+}
