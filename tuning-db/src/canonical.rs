@@ -34,7 +34,7 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
     }
 }
 
@@ -49,18 +49,11 @@ impl FromStr for Id {
 
     /// Reads 64 lower-case hexadecimal digits.
     fn from_str(text: &str) -> Result<Id, DbError> {
-        let digit = |c: u8| match c {
-            b'0'..=b'9' => Some(c - b'0'),
-            b'a'..=b'f' => Some(c - b'a' + 10),
-            _ => None,
-        };
         let wrong = || DbError::invalid("id", "an id is 64 lower-case hexadecimal digits");
-        let digits: &[u8; 64] = text.as_bytes().try_into().map_err(|_| wrong())?;
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = digit(pair[0]).zip(digit(pair[1])).map(|(high, low)| high << 4 | low).ok_or_else(wrong)?;
-        }
-        Ok(Id(bytes))
+        // `from_hex` also takes capitals, but an id has one spelling.
+        let one_spelling = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        let hash = blake3::Hash::from_hex(text).ok().filter(|_| one_spelling).ok_or_else(wrong)?;
+        Ok(Id(*hash.as_bytes()))
     }
 }
 
@@ -83,10 +76,17 @@ impl Canonical {
     }
 
     pub(crate) fn field(mut self, name: &str, value: Option<&str>) -> Canonical {
+        self.0.extend_from_slice(name.as_bytes());
         match value {
-            Some(value) => self.0.extend_from_slice(format!("{name}={}:{value}\n", value.len()).as_bytes()),
-            None => self.0.extend_from_slice(format!("{name}=-\n").as_bytes()),
+            Some(value) => {
+                self.0.push(b'=');
+                self.0.extend_from_slice(value.len().to_string().as_bytes());
+                self.0.push(b':');
+                self.0.extend_from_slice(value.as_bytes());
+            }
+            None => self.0.extend_from_slice(b"=-"),
         }
+        self.0.push(b'\n');
         self
     }
 

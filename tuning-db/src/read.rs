@@ -178,7 +178,9 @@ impl Database {
             let claimed = lossy(row, 0);
             // A column of another type is damage of this row, not an error of the query.
             match read(row) {
-                Ok((id, Some(parsed))) if id.to_string() == claimed => found.rows.push(parsed),
+                Ok((id, Some(parsed))) if claimed.parse().is_ok_and(|claimed: Id| claimed == id) => {
+                    found.rows.push(parsed)
+                }
                 _ => found.damaged.push(DbError::damaged_row(&self.path, table, &claimed)),
             }
             Ok(())
@@ -369,7 +371,9 @@ impl Snapshot<'_> {
         let rows = self.all(sql, params![key[0], key[1], key[2]], |row| Ok((lossy(row, 0), read(row).ok())))?;
         let mut intact = Vec::with_capacity(rows.len());
         for (claimed, row) in rows {
-            let row = row.map(|row| (id_of(&row), row)).filter(|(id, _)| id.to_string() == claimed);
+            let row = row
+                .map(|row| (id_of(&row), row))
+                .filter(|(id, _)| claimed.parse().is_ok_and(|claimed: Id| claimed == *id));
             let row = row.ok_or_else(|| DbError::damaged_row(self.path, table, &claimed))?;
             if !self.untrusted(&claimed)? {
                 intact.push(row);
