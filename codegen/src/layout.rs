@@ -124,11 +124,28 @@ impl Layout {
 
     /// One more than the largest offset: elements to allocate.
     pub fn span(&self) -> u64 {
-        self.coords().map(|coord| self.offset(&coord) + 1).max().unwrap_or(0)
+        if self.swizzle.is_some() {
+            return self.coords().map(|coord| self.offset(&coord) + 1).max().unwrap_or(0);
+        }
+        1 + self.dims.iter().flatten().map(|mode| (mode.extent - 1) * mode.stride).sum::<u64>()
     }
 
     /// Whether no two coordinates share an offset.
     pub fn is_injective(&self) -> bool {
+        // Strides that each step over all smaller digits need no enumeration. A swizzle that reads only bits above those
+        // it changes is a permutation.
+        let permutes = self.swizzle.is_none_or(|swizzle| swizzle.base + swizzle.bits <= swizzle.shift);
+        let mut modes: Vec<Mode> = self.dims.iter().flatten().copied().filter(|mode| mode.extent > 1).collect();
+        modes.sort_unstable_by_key(|mode| mode.stride);
+        let mut reach = 0;
+        let nested = modes.iter().all(|mode| {
+            let steps_over = mode.stride > reach;
+            reach += (mode.extent - 1) * mode.stride;
+            steps_over
+        });
+        if nested && permutes {
+            return true;
+        }
         let mut offsets: Vec<u64> = self.coords().map(|coord| self.offset(&coord)).collect();
         let total = offsets.len();
         offsets.sort_unstable();
@@ -261,6 +278,9 @@ mod tests {
 
     #[test]
     fn overlapping_strides_are_found() {
+        // A swizzle that reads the bits it changes maps offsets 2 and 3 to one place.
+        let folded = Swizzle { bits: 1, base: 1, shift: 1 };
+        assert!(!Layout { swizzle: Some(folded), ..Layout::strided(&[4], &[1]) }.is_injective());
         assert!(!Layout::strided(&[4, 4], &[2, 1]).is_injective());
         assert!(!Distribution { lanes: Layout::strided(&[4], &[0]), values: Layout::strided(&[4], &[0]) }.is_injective());
     }

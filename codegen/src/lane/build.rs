@@ -180,6 +180,9 @@ impl Builder {
 
     /// `0, 1, 2, ...`.
     pub fn iota(&mut self, lanes: u16) -> Value {
+        if lanes == 1 {
+            return self.int(Type { elem: Elem::I32, lanes }, 0);
+        }
         self.pure(Type { elem: Elem::I32, lanes }, Op::Iota, &[])
     }
 

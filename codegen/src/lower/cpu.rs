@@ -236,7 +236,8 @@ impl Lowering<'_> {
         let irregular = plan.dim.is_some_and(|dim| args.iter().any(|arg| self.stride(arg, dim) == Stride::Irregular));
         let mut coords: Vec<Index> = (0..shape.len()).map(Index::Coord).collect();
         // Index arithmetic of a gather is invariant in the other dimensions, so its chunks go outside the innermost.
-        let split = if irregular { outer.len().saturating_sub(1) } else { outer.len() };
+        // Register coordinates must stay constants, so those windows are unrolled whole.
+        let split = if irregular && registers.is_none() { outer.len().saturating_sub(1) } else { outer.len() };
         let work = Walk { shape, dst, args, expr, lanes: plan.lanes };
         self.nest(&work, &outer[..split], plan.dim, &outer[split..], &mut coords);
     }
@@ -403,7 +404,7 @@ impl Lowering<'_> {
                 let value = self.builder.load(at, 1, exists);
                 self.builder.splat(value, lanes)
             }
-            Stride::Constant(0 | 1) => {
+            stride if lanes == 1 || matches!(stride, Stride::Constant(0 | 1)) => {
                 let at = self.builder.address(mem, &at_lane(&index, dim, 0), 4);
                 self.builder.load(at, lanes, mask)
             }

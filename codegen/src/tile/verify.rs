@@ -68,9 +68,6 @@ pub enum TileError {
     },
 }
 
-/// Tiles up to this many elements have their layout enumerated; larger ones are plain strides by construction.
-const ENUMERATE: u64 = 1 << 14;
-
 /// Checks all kernels.
 ///
 /// # Errors
@@ -86,10 +83,9 @@ pub fn verify(program: &Program) -> Result<(), TileError> {
 fn check_tiles(kernel: &Kernel) -> Result<(), TileError> {
     for tile in &kernel.tiles {
         let fault = || TileError::Layout { tile: tile.name.clone() };
-        let small = tile.shape.iter().product::<u64>() <= ENUMERATE;
         let (shape, injective) = match &tile.space {
-            Space::Scratch(layout) | Space::Shared(layout) => (layout.shape(), !small || layout.is_injective()),
-            Space::Register(held) => (held.lanes.shape(), !small || held.is_injective()),
+            Space::Scratch(layout) | Space::Shared(layout) => (layout.shape(), layout.is_injective()),
+            Space::Register(held) => (held.lanes.shape(), held.is_injective()),
         };
         if shape != tile.shape || !injective {
             return Err(fault());

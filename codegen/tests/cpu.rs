@@ -1,0 +1,202 @@
+//! The property that holds the levels together on the CPU: for random workloads and random schedules,
+//! reference = interpreter of level 1 = compiled kernel, bit for bit on inputs from {-1, 0, 1}.
+//!
+//! `CASES=1000 cargo test -p tilewright-codegen --test cpu` runs more; a failure prints the seed that replays it.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use search_space::target::{Limits, TargetKey, TargetKind};
+use search_space::workload::{Conv2dSpec, DType, MatmulSpec, Storage};
+use search_space::{Schedule, Target, Workload, families, reference};
+use tilewright_codegen::{emit::llvm, lower, tile::interpret::interpret};
+
+/// Elements before and after each buffer that no kernel may touch.
+const CANARY: usize = 64;
+const CANARY_VALUE: f32 = 1234.5;
+
+fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
+    let (arch, host) = llvm::host_cpu();
+    let wanted: &[&str] = match vector_bytes {
+        64 => &["avx", "avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "fma"],
+        32 => &["avx", "avx2", "fma"],
+        _ => &[],
+    };
+    let features: Vec<String> = host.into_iter().filter(|feature| wanted.contains(&feature.as_str())).collect();
+    let arch = if vector_bytes == 64 { arch } else { "x86-64".into() };
+    let key =
+        TargetKey { kind: TargetKind::Cpu, arch, unit: "core".into(), features: features.into_iter().collect(), threads };
+    let limits = Limits {
+        vector_bytes,
+        vector_registers: if vector_bytes == 64 { 32 } else { 16 },
+        l1_bytes: 32 << 10,
+        l2_bytes: 256 << 10,
+        shared_bytes: 0,
+        workgroup_invocations: 0,
+        grid_per_dim: 0,
+        loop_iterations: u64::MAX,
+        buffer_bytes: u64::MAX,
+    };
+    Target { key, limits }
+}
+
+/// The widest vectors this host has.
+fn widest() -> u64 {
+    let (_, features) = llvm::host_cpu();
+    match () {
+        () if features.iter().any(|feature| feature == "avx512f") => 64,
+        () if features.iter().any(|feature| feature == "avx2") => 32,
+        () => 16,
+    }
+}
+
+fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
+    let mut workload = if rng.random_bool(0.5) {
+        let mut size = |most: u64| if rng.random_bool(0.2) { 1 } else { rng.random_range(1..=most) };
+        let (m, n, k) = (size(70), size(90), size(80));
+        let mut flip = |p: f64| rng.random_bool(p);
+        MatmulSpec {
+            batch: if flip(0.2) { 3 } else { 1 },
+            m,
+            n,
+            k,
+            transpose_a: flip(0.3),
+            transpose_b: flip(0.3),
+            dtype: DType::F32,
+            bias: flip(0.3),
+            relu: flip(0.3),
+        }
+        .workload()
+        .expect("sizes are small")
+    } else {
+        let groups = [1, 1, 1, 2, 3][rng.random_range(0..5)];
+        let (r, s) = (rng.random_range(1..=3), rng.random_range(1..=3));
+        Conv2dSpec {
+            n: rng.random_range(1..=2),
+            c: groups * rng.random_range(1..=4),
+            h: rng.random_range(5..=11),
+            w: rng.random_range(5..=11),
+            k: groups * rng.random_range(1..=9),
+            r,
+            s,
+            stride_h: rng.random_range(1..=2),
+            stride_w: rng.random_range(1..=2),
+            pad_top: rng.random_range(0..=2),
+            pad_left: rng.random_range(0..=2),
+            pad_bottom: rng.random_range(0..=2),
+            pad_right: rng.random_range(0..=2),
+            dilation_h: rng.random_range(1..=2),
+            dilation_w: rng.random_range(1..=2),
+            groups,
+            dtype: DType::F32,
+            bias: rng.random_bool(0.3),
+            relu: rng.random_bool(0.3),
+        }
+        .workload()
+        .expect("sizes are small")
+    };
+    // Rows longer than needed, as in a slice of a larger tensor.
+    if rng.random_bool(0.3) {
+        for operand in &mut workload.operands {
+            let Storage::Strides(strides) = &mut operand.storage else { continue };
+            let pad = rng.random_range(1..=3);
+            let inner = strides.len() - 1;
+            if strides[inner] == 1 && inner > 0 {
+                let row = strides[inner - 1];
+                strides[..inner].iter_mut().for_each(|stride| *stride += *stride / row * pad);
+            }
+        }
+    }
+    workload
+}
+
+/// Runs a schedule and compares every element of every buffer, canaries included.
+fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut ChaCha8Rng) {
+    let lowered = lower(workload, target, schedule).expect("members of the space can be lowered");
+    let length = |i: usize| usize::try_from(workload.operand_len(i)).unwrap();
+    let mut plain: Vec<Vec<f64>> = (0..workload.operands.len())
+        .map(|i| (0..length(i)).map(|_| f64::from(rng.random_range(-1..=1))).collect())
+        .collect();
+    let outputs: Vec<usize> = workload.outputs().into_iter().collect();
+    for &output in &outputs {
+        plain[output].fill(f64::NAN);
+    }
+    let inputs: Vec<&[f64]> = workload.inputs().into_iter().map(|i| plain[i].as_slice()).collect();
+    let wanted = reference::evaluate(workload, &inputs).expect("the reference knows contractions");
+
+    let canaries = [CANARY_VALUE; CANARY];
+    let mut memory: Vec<Vec<f32>> = plain
+        .iter()
+        .map(|buffer| {
+            let body = buffer.iter().map(|&value| value as f32);
+            canaries.into_iter().chain(body).chain(canaries).collect()
+        })
+        .collect();
+    let compiled = llvm::compile(&lowered.lane, &target.key).expect("lanes can be compiled");
+    let cores = target.key.threads;
+    for (position, kernel) in compiled.kernels().iter().enumerate() {
+        let pointers: Vec<*mut u8> =
+            memory.iter_mut().map(|buffer| buffer[CANARY..].as_mut_ptr().cast::<u8>()).collect();
+        for core in 0..cores {
+            // Scratch begins as NaN, so that a panel element that was never packed shows.
+            let mut scratch = vec![f32::NAN; usize::try_from(kernel.scratch_bytes).unwrap() / 4 + 16];
+            let aligned = scratch.as_ptr().align_offset(64);
+            let pointer = scratch[aligned..].as_mut_ptr().cast();
+            // SAFETY: one buffer per operand of the length the kernel states, scratch as asked for.
+            unsafe { compiled.call(position, &pointers, core, cores, pointer) };
+        }
+    }
+    interpret(&lowered.tile, &mut plain).expect("every access is inside");
+    for (&output, wanted) in outputs.iter().zip(&wanted) {
+        let ran = &memory[output][CANARY..CANARY + wanted.len()];
+        for (at, &value) in wanted.iter().enumerate() {
+            let same = |other: f64| (value.is_nan() && other.is_nan()) || value == other;
+            assert!(same(plain[output][at]), "interpreter: element {at} is {}, not {value}", plain[output][at]);
+            assert!(same(f64::from(ran[at])), "kernel: element {at} is {}, not {value}", ran[at]);
+        }
+    }
+    for buffer in &memory {
+        let edges = buffer[..CANARY].iter().chain(&buffer[buffer.len() - CANARY..]);
+        assert!(edges.copied().all(|value| value == CANARY_VALUE), "the kernel wrote outside a buffer");
+    }
+}
+
+fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
+    let cases = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    for case in 0..cases {
+        let seed = seed + case;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_workload(&mut rng);
+        let target = cpu_target(vector_bytes, threads);
+        let plan = families::plan(&workload, &target).expect("every contraction has a space");
+        assert!(plan.space.config(&plan.default).is_ok_and(|config| plan.space.contains(&config)), "default is a member");
+        for exponent in [0.0, 0.5] {
+            let schedule = plan.space.schedule(&plan.space.sample(&mut rng, exponent));
+            println!("seed {seed} {} | {schedule}", workload.key());
+            check(&workload, &target, &schedule, &mut rng);
+        }
+    }
+}
+
+#[test]
+fn widest_vectors_agree_with_the_reference() {
+    run_cases(widest(), 1, 1_000);
+}
+
+#[test]
+fn avx2_vectors_agree_with_the_reference() {
+    if widest() < 32 {
+        println!("skipped: this host has no AVX2");
+        return;
+    }
+    run_cases(32, 1, 2_000);
+}
+
+#[test]
+fn sse_vectors_agree_with_the_reference() {
+    run_cases(16, 1, 3_000);
+}
+
+#[test]
+fn shares_of_several_cores_make_the_whole() {
+    run_cases(widest(), 3, 4_000);
+}
