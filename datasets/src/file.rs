@@ -1,0 +1,43 @@
+//! Reading a whole file, with a limit and clear errors.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::DatasetError;
+
+/// The bytes of the regular file at `path`, at most `limit` of them.
+///
+/// `wanted` says what the file should be (`"an ONNX model"`), `advice` what to do when it is too large.
+///
+/// # Errors
+///
+/// [`DatasetError::Io`], [`DatasetError::NotAFile`], [`DatasetError::Empty`], [`DatasetError::TooLarge`].
+pub(crate) fn read(
+    path: &Path,
+    limit: u64,
+    wanted: &'static str,
+    advice: &'static str,
+) -> Result<Vec<u8>, DatasetError> {
+    let io = |source| DatasetError::Io { path: path.to_owned(), source };
+    // Asked before opening: opening a pipe would wait for its writer.
+    let kind = std::fs::metadata(path).map_err(io)?;
+    if !kind.is_file() {
+        let found = if kind.is_dir() { "directory" } else { "pipe or device" };
+        return Err(DatasetError::NotAFile { path: path.to_owned(), found, wanted });
+    }
+    let too_large = |bytes| DatasetError::TooLarge { path: path.to_owned(), bytes, limit, advice };
+    if kind.len() > limit {
+        return Err(too_large(kind.len()));
+    }
+    let mut bytes = Vec::new();
+    // The file may grow while it is read.
+    File::open(path).and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes)).map_err(io)?;
+    if bytes.len() as u64 > limit {
+        return Err(too_large(bytes.len() as u64));
+    }
+    if bytes.is_empty() {
+        return Err(DatasetError::Empty { path: path.to_owned(), wanted });
+    }
+    Ok(bytes)
+}

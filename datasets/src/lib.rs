@@ -1,0 +1,16 @@
+//! Readers of what comes from outside (ONNX, workload lists) and the generator of the demo graphs.
+//!
+//! [`onnx`] finds the workloads of a model, [`lists`] reads them from a text file, [`demo`] writes the graphs that the
+//! demo tunes. All input is taken as hostile: it is read in bounded time and memory or refused with a [`DatasetError`].
+//! Deliberately absent: weights, and running anything.
+
+mod error;
+mod file;
+mod task;
+
+pub mod demo;
+pub mod lists;
+pub mod onnx;
+
+pub use error::{DatasetError, OnnxProblem};
+pub use task::Task;
