@@ -83,7 +83,7 @@ fn unseen_configurations_are_ranked() {
     for seed in 0..5 {
         let (known, unseen) = (sampled(&space, 128, seed), sampled(&space, 500, seed + 100));
         let mut model = TreeScorer::new();
-        assert!(model.predict(&space, &[known[0].0.clone()]).is_none());
+        assert!(model.predict(&space, std::slice::from_ref(&known[0].0)).is_none());
         let start = Instant::now();
         model.fit(&space, &known);
         let fit = start.elapsed();
@@ -107,9 +107,9 @@ fn nothing_to_learn_is_no_prediction() {
     let config = space.unrank(0).unwrap();
     let mut model = TreeScorer::new();
     model.fit(&space, &[]);
-    assert_eq!(model.predict(&space, &[config.clone()]), None);
+    assert_eq!(model.predict(&space, std::slice::from_ref(&config)), None);
     model.fit(&space, &[(config.clone(), f64::INFINITY)]);
-    assert_eq!(model.predict(&space, &[config.clone()]), None);
+    assert_eq!(model.predict(&space, std::slice::from_ref(&config)), None);
     model.fit(&space, &[(config.clone(), -3.0)]);
     assert_eq!(model.predict(&space, &[config]).unwrap().len(), 1);
 }

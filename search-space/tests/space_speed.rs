@@ -1,5 +1,7 @@
 //! Size, time and speed of spaces shaped like those of real kernels. Prints the numbers (`--nocapture`); time is not
 //! asserted.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the numbers are the point")]
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
 //! Strategies: determinism, replay, exhaustion, use of failures, and that evolution beats random.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
