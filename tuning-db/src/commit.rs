@@ -91,32 +91,18 @@ impl Committer {
 
 /// Writes one row. A violated rule of the schema is [`DbError::InvalidRow`].
 fn apply(path: &Path, transaction: &Connection, change: &Change) -> Result<(), DbError> {
-    let sql = |row: &'static str| {
-        move |error: rusqlite::Error| match error.sqlite_error_code() {
-            Some(ErrorCode::ConstraintViolation) => DbError::invalid(row, error.to_string()),
-            _ => DbError::sqlite(path, "saving", error),
-        }
-    };
     match change {
         Change::Observation(observation) => insert_observation(path, transaction, observation),
         Change::Verdict(verdict) => insert_verdict(path, transaction, verdict),
         Change::Event(event) => insert_event(path, transaction, event),
-        Change::Session(session) => upsert_session(transaction, session)?.map_err(sql("session")),
-        Change::Peak(peak) => upsert_peak(transaction, peak)?.map_err(sql("peak")),
+        Change::Session(session) => upsert_session(path, transaction, session),
+        Change::Peak(peak) => upsert_peak(path, transaction, peak),
         Change::AboutToRun { candidate, session, now_s } => {
-            let now = signed("quarantine", *now_s)?;
-            let Candidate { workload, target, generator, schedule } = candidate;
-            execute(
-                transaction,
-                "INSERT INTO quarantine (workload, target, generator, schedule, session, since) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET session = ?5, since = ?6, left_behind = 0",
-                params![workload, target, generator, schedule_json(schedule), session, now],
-            )
-            .map(drop)
-            .map_err(sql("quarantine"))
+            quarantine(path, transaction, candidate, session.as_deref(), *now_s)
         }
         Change::Release(Candidate { workload, target, generator, schedule }) => {
-            release(transaction, workload, target, generator, schedule).map_err(sql("quarantine"))
+            release(transaction, workload, target, generator, schedule)
+                .map_err(|error| refused(path, "quarantine", error))
         }
     }
 }
@@ -256,10 +242,10 @@ fn insert_event(path: &Path, transaction: &Connection, event: &Event) -> Result<
     }
 }
 
-fn upsert_session(transaction: &Connection, session: &Session) -> Result<rusqlite::Result<()>, DbError> {
+fn upsert_session(path: &Path, transaction: &Connection, session: &Session) -> Result<(), DbError> {
     let started_at = signed("session", session.started_at)?;
     let ended_at = session.ended_at.map(|end| signed("session", end)).transpose()?;
-    Ok(execute(
+    execute(
         transaction,
         "INSERT INTO session (id, command, seed, strategy, started_at, ended_at, settings) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET command = ?2, seed = ?3, strategy = ?4, \
@@ -274,21 +260,42 @@ fn upsert_session(transaction: &Connection, session: &Session) -> Result<rusqlit
             session.settings.to_string()
         ],
     )
-    .map(drop))
+    .map(drop)
+    .map_err(|error| refused(path, "session", error))
 }
 
-fn upsert_peak(transaction: &Connection, peak: &Peak) -> Result<rusqlite::Result<()>, DbError> {
+fn upsert_peak(path: &Path, transaction: &Connection, peak: &Peak) -> Result<(), DbError> {
     let measured_at = signed("peak", peak.measured_at)?;
     if !peak.value.is_finite() {
         return Err(DbError::invalid("peak", format!("{} is {}", peak.what, peak.value)));
     }
-    Ok(execute(
+    execute(
         transaction,
         "INSERT INTO peak (device, what, value, measured_at) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT DO UPDATE SET value = ?3, measured_at = ?4",
         params![peak.device, peak.what, peak.value, measured_at],
     )
-    .map(drop))
+    .map(drop)
+    .map_err(|error| refused(path, "peak", error))
+}
+
+fn quarantine(
+    path: &Path,
+    transaction: &Connection,
+    candidate: &Candidate,
+    session: Option<&str>,
+    now_s: u64,
+) -> Result<(), DbError> {
+    let now = signed("quarantine", now_s)?;
+    let Candidate { workload, target, generator, schedule } = candidate;
+    execute(
+        transaction,
+        "INSERT INTO quarantine (workload, target, generator, schedule, session, since) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET session = ?5, since = ?6, left_behind = 0",
+        params![workload, target, generator, schedule_json(schedule), session, now],
+    )
+    .map(drop)
+    .map_err(|error| refused(path, "quarantine", error))
 }
 
 fn release(

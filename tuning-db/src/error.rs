@@ -89,8 +89,8 @@ pub enum DbError {
     },
     /// A stored row is not what was written.
     #[error(
-        "tuning database {path:?}: {what} is damaged and was left out; `tilewright db info` counts the damage, \
-         a copy of the file restores it"
+        "tuning database {path:?}: {what} is damaged and was left out; restore a copy of the file, or tune again into a \
+         new one"
     )]
     Damaged {
         /// The file.

@@ -145,10 +145,15 @@ pub(crate) fn check_writable_place(path: &Path) -> Result<bool, DbError> {
     if !parent.is_dir() {
         return Err(DbError::ParentMissing { path: path.to_path_buf(), parent: parent.to_path_buf() });
     }
-    if let Some(kind) = network_kind(path) {
-        return Err(DbError::NetworkFileSystem { path: path.to_path_buf(), kind });
-    }
+    refuse_network(path, network_kind(path))?;
     Ok(exists)
+}
+
+fn refuse_network(path: &Path, kind: Option<String>) -> Result<(), DbError> {
+    match kind {
+        Some(kind) => Err(DbError::NetworkFileSystem { path: path.to_path_buf(), kind }),
+        None => Ok(()),
+    }
 }
 
 /// Whether there is a file; an error when there is something else.
@@ -266,4 +271,30 @@ fn uri(path: &Path, immutable: bool) -> String {
         uri.push_str("?immutable=1");
     }
     uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_file_system_is_refused_with_advice() {
+        let path = Path::new("/net/night.tune");
+        let error = refuse_network(path, Some("nfs4".into())).unwrap_err().to_string();
+        assert!(
+            error.contains("lies on a nfs4 file system") && error.contains("tune into a file on a local disk"),
+            "{error}"
+        );
+        refuse_network(path, None).unwrap();
+    }
+
+    #[test]
+    fn an_immutable_reader_takes_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tune");
+        drop(writer(&path, None).unwrap());
+        let locked = Connection::open(&path).unwrap();
+        locked.execute_batch("PRAGMA journal_mode = delete; BEGIN EXCLUSIVE").unwrap();
+        connect_reader(&path, true).map_err(|(error, _)| error).unwrap();
+    }
 }

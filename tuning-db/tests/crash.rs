@@ -2,6 +2,8 @@
 //!
 //! The parent starts this very test program again; there `the_child` writes until it is killed.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 mod fixture;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! `docs/database.md` is true: its queries run, its test vectors hash as it says.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 mod fixture;
 
 use fixture::{TARGET, WORKLOAD, failed, final_of, place, session, verdict, writer};

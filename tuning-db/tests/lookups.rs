@@ -1,5 +1,7 @@
 //! Which schedule a look-up answers, that the view `winner` says the same, and what a miss explains.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 mod fixture;
 
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use fixture::{Dice, GENERATOR, TARGET, WORKLOAD, failed, final_of, place, schedu
 use rusqlite::Connection;
 use search_space::Outcome;
 use tilewright_tuning_db::{
-    Answer, Batch, Database, Decision, Miss, Observation, Phase, Provenance, Reason, schedule_json,
+    Answer, Batch, Database, DbError, Decision, Miss, Observation, Phase, Provenance, Reason, schedule_json,
 };
 
 fn store(path: &Path, batch: Batch) -> Database {
@@ -104,6 +106,31 @@ fn the_newest_verdict_on_a_schedule_counts() {
     let demote = |sequence| verdict(6, Decision::Demote, 0.9, sequence);
     assert_eq!(ask(batch().verdict(keep(2)).verdict(demote(3))).unwrap().schedule, schedule(1));
     assert_eq!(ask(batch().verdict(keep(3)).verdict(demote(2))).unwrap().schedule, schedule(6));
+}
+
+#[test]
+fn a_row_from_elsewhere_decides_nothing_until_it_is_accepted() {
+    let (_folder, path) = place();
+    let keep = verdict(6, Decision::Keep, 2.0, 2);
+    let finals = [final_of(1, &[100.0], 0), final_of(6, &[50.0], 1)];
+    store(&path, observations(finals.clone()).verdict(keep.clone()).verdict(verdict(7, Decision::NoGain, 1.0, 1)));
+    let raw = Connection::open(&path).unwrap();
+    let id = keep.id().unwrap();
+    raw.execute("INSERT INTO trust VALUES (?1, 'row', 0, 'a colleague', 0)", [id.to_string()]).unwrap();
+    // The tally still counts the row, so marking it by hand is noticed ...
+    let database = Database::open(&path).unwrap();
+    assert!(matches!(database.lookup(WORKLOAD, TARGET, GENERATOR), Err(DbError::Damaged { .. })));
+    assert!(!database.integrity_check().unwrap().is_ok());
+    // ... until the tally leaves it out, as an import does.
+    let digest: String = raw.query_row("SELECT digest FROM tally", [], |row| row.get(0)).unwrap();
+    let digest: tilewright_tuning_db::Id = digest.parse().unwrap();
+    let left: String = digest.as_bytes().iter().zip(id.as_bytes()).map(|(a, b)| format!("{:02x}", a ^ b)).collect();
+    raw.execute("UPDATE tally SET rows = rows - 1, digest = ?1", [left]).unwrap();
+    assert!(database.integrity_check().unwrap().is_ok());
+    let answer = database.lookup(WORKLOAD, TARGET, GENERATOR).unwrap().unwrap();
+    assert_eq!((answer.schedule, answer.provenance), (schedule(1), Provenance::Default));
+    let shown: String = raw.query_row("SELECT schedule FROM winner", [], |row| row.get(0)).unwrap();
+    assert_eq!(shown, schedule_json(&schedule(1)));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Everything that a path can be instead of a tuning database gives one clear error and leaves nothing behind.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+#![allow(clippy::print_stdout, reason = "a skipped test says why")]
+
 mod fixture;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! What the writer promises: order, atomicity, one writer, errors that reach everybody, quarantine.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 mod fixture;
 
 use std::sync::{Arc, Mutex};
