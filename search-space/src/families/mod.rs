@@ -85,6 +85,6 @@ pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupp
     let view = contraction::ContractionView::new(workload)?;
     match target.key.kind {
         TargetKind::Cpu => contraction::cpu::plan(&view, target),
-        kind => Err(Unsupported::Target { op: workload.op.as_str(), kind: kind.as_str() }),
+        TargetKind::Vulkan => contraction::vulkan::plan(&view, target),
     }
 }

@@ -5,6 +5,7 @@
 //! of its group. A convolution is the case in which the offset of the image operand is not linear in n and k.
 
 pub mod cpu;
+pub mod vulkan;
 
 use super::Unsupported;
 use crate::schedule::{Schedule, Value};

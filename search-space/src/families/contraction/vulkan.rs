@@ -144,8 +144,8 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
         space.require(format!("grid_{side}"), &format!("ceildiv({extent}, {block}) <= {}", limits.grid_per_dim));
     }
     // What applies only to staged factors.
-    space.require("depth", "(depth == '-') == (stage_a == 'direct' && stage_b == 'direct')");
-    space.require("layout_a", "(layout_a == '-') == (stage_a == 'direct')");
+    applies(&mut space, "depth", "stage_a == 'shared' || stage_b == 'shared'");
+    applies(&mut space, "layout_a", "stage_a == 'shared'");
     let deepest = k.saturating_mul(WASTE.0) / WASTE.1;
     space.require("depth_k", &format!("depth == '-' || unroll <= depth && depth <= {deepest}"));
     for (letter, side, map, group) in [("a", "m", &view.a, &view.m), ("b", "n", &view.b, &view.n)] {
@@ -168,7 +168,7 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
             ),
         );
         for name in ["vector", "pad"] {
-            space.require(format!("{name}_{letter}_applies"), &format!("({name}_{letter} == '-') == !({staged})"));
+            applies(&mut space, &format!("{name}_{letter}"), &staged);
         }
     }
     space.require("iterations", &format!("depth != '-' || {k}/unroll <= {iterations}"));
@@ -193,6 +193,12 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     }
     space.require("shared_b", &format!("stage_a == 'direct' && stage_b == 'shared' => {b} <= {floats}"));
     space.build().map_err(|error| Unsupported::Space { why: error.to_string() })
+}
+
+/// A parameter is `-` exactly where it does not apply.
+fn applies(space: &mut SpaceBuilder, name: &str, cond: &str) {
+    space.require(format!("{name}_applies"), &format!("({cond}) => {name} != '-'"));
+    space.require(format!("{name}_none"), &format!("!({cond}) => {name} == '-'"));
 }
 
 fn or_none(values: &[i64]) -> Vec<Value> {
