@@ -19,6 +19,7 @@ mod builder;
 mod constraint;
 mod diagram;
 mod expr;
+mod facts;
 mod hash;
 mod nearest;
 mod order;
