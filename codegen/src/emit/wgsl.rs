@@ -60,6 +60,11 @@ pub fn emit(kernel: &Kernel) -> Result<String, WgslError> {
     Ok(printer.out)
 }
 
+/// blake3 (hex) of the text of a program's modules, one after the other.
+pub fn code_hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
 /// The one width of all accesses to each memory, `1` where they differ.
 struct Widths {
     buffers: Vec<Option<u16>>,
@@ -333,6 +338,9 @@ impl Printer<'_> {
             Op::Bin(op, lhs, rhs) => {
                 let (lhs, rhs) = (name(lhs), name(rhs));
                 match (op, ty.elem) {
+                    // WGSL leaves min and max of a NaN open; the comparison gives the right operand.
+                    (BinOp::Min, Elem::F32) => format!("select({rhs}, {lhs}, {lhs} < {rhs})"),
+                    (BinOp::Max, Elem::F32) => format!("select({rhs}, {lhs}, {lhs} > {rhs})"),
                     (BinOp::Min, _) => format!("min({lhs}, {rhs})"),
                     (BinOp::Max, _) => format!("max({lhs}, {rhs})"),
                     (BinOp::And, Elem::Bool) if ty.lanes == 1 => format!("{lhs} && {rhs}"),

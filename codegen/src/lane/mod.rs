@@ -105,7 +105,7 @@ pub enum BinOp {
     Rem,
     /// Smaller.
     Min,
-    /// Larger; of floats, the other operand when one is NaN.
+    /// Larger; of floats, as [`BinOp::Min`], the right operand when one is NaN.
     Max,
     /// Bitwise exclusive or; of truth values too.
     Xor,

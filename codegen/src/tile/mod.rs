@@ -220,9 +220,9 @@ pub enum BinaryOp {
     Sub,
     /// Product.
     Mul,
-    /// Smaller; the other operand when one is NaN.
+    /// `lhs < rhs ? lhs : rhs`: the right operand when one is NaN.
     Min,
-    /// Larger; the other operand when one is NaN.
+    /// `lhs > rhs ? lhs : rhs`: the right operand when one is NaN.
     Max,
 }
 

@@ -118,9 +118,10 @@ pub fn epilogue(view: &ContractionView, value: Scalar, first_arg: usize, point: 
                 args.push(View { place: Place::Buffer(map.operand), index: vec![index], guards });
                 binary(BinaryOp::Add, value, Scalar::Arg(first_arg + args.len() - 1))
             }
-            EpilogueStep::Relu => binary(BinaryOp::Max, value, Scalar::Const(0.0)),
+            // The constant comes first: these operations give their right operand when one is NaN, and NaN must stay.
+            EpilogueStep::Relu => binary(BinaryOp::Max, Scalar::Const(0.0), value),
             EpilogueStep::Clip(lo, hi) => {
-                binary(BinaryOp::Min, binary(BinaryOp::Max, value, Scalar::Const(*lo)), Scalar::Const(*hi))
+                binary(BinaryOp::Min, Scalar::Const(*hi), binary(BinaryOp::Max, Scalar::Const(*lo), value))
             }
             EpilogueStep::Scale(factor) => binary(BinaryOp::Mul, value, Scalar::Const(*factor)),
             EpilogueStep::GeluErf | EpilogueStep::GeluTanh | EpilogueStep::Silu | EpilogueStep::Cast(_) => {
@@ -145,8 +146,8 @@ impl Scalar {
                     BinaryOp::Add => lhs + rhs,
                     BinaryOp::Sub => lhs - rhs,
                     BinaryOp::Mul => lhs * rhs,
-                    BinaryOp::Min => lhs.min(rhs),
-                    BinaryOp::Max => lhs.max(rhs),
+                    BinaryOp::Min => if lhs < rhs { lhs } else { rhs },
+                    BinaryOp::Max => if lhs > rhs { lhs } else { rhs },
                 }
             }
         }

@@ -1,0 +1,181 @@
+//! Seeded faults: what the verifier and the interpreter are for.
+
+use search_space::target::{Limits, TargetKey, TargetKind};
+use search_space::{Target, Workload, reference};
+use tilewright_codegen::index::{Index, Var};
+use tilewright_codegen::tile::interpret::{InterpretError, interpret};
+use tilewright_codegen::tile::verify::{TileError, verify};
+use tilewright_codegen::tile::{Access, Kernel, LoopKind, Place, Program, Space, Stmt};
+use tilewright_codegen::{layout::Layout, lower};
+
+fn program(workload: &Workload, tail: &str) -> Program {
+    let key = TargetKey {
+        kind: TargetKind::Cpu,
+        arch: "haswell".into(),
+        unit: "core".into(),
+        features: ["avx", "avx2", "fma"].map(String::from).into_iter().collect(),
+        threads: 2,
+    };
+    let limits = Limits {
+        vector_bytes: 32,
+        vector_registers: 16,
+        l1_bytes: 32 << 10,
+        l2_bytes: 256 << 10,
+        shared_bytes: 0,
+        workgroup_invocations: 0,
+        grid_per_dim: 0,
+        loop_iterations: u64::MAX,
+        buffer_bytes: u64::MAX,
+    };
+    let target = Target { key, limits };
+    let mut schedule = search_space::families::plan(workload, &target).unwrap().default;
+    for (name, value) in [("mr", 4), ("mt", 1), ("nt", 1), ("vw", 8), ("nv", 1), ("kc", 4)] {
+        schedule.set(name, value);
+    }
+    for (name, value) in [("tail", tail), ("pack_a", "panel"), ("pack_b", "panel"), ("par", "rows"), ("vec", "n")] {
+        schedule.set(name, value);
+    }
+    lower(workload, &target, &schedule).unwrap().tile
+}
+
+fn matmul() -> Workload {
+    Workload::parse("matmul m=6 n=10 k=7 dtype=f32").unwrap()
+}
+
+/// Applies `change` to every statement, outermost first.
+fn change(stmts: &mut Vec<Stmt>, edit: &mut dyn FnMut(&mut Stmt)) {
+    for stmt in stmts {
+        edit(stmt);
+        match stmt {
+            Stmt::For { body, .. } => change(body, edit),
+            Stmt::If { then, otherwise, .. } => {
+                change(then, edit);
+                change(otherwise, edit);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn broken(edit: impl FnOnce(&mut Kernel)) -> TileError {
+    let mut program = program(&matmul(), "masked");
+    assert_eq!(verify(&program), Ok(()), "the program is good before the fault");
+    edit(&mut program.kernels[0]);
+    verify(&program).unwrap_err()
+}
+
+#[test]
+fn verifier_finds_each_fault() {
+    let unbound = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Copy { src, .. } = stmt {
+                src.index[0] = Index::Var(Var(99));
+            }
+        });
+    });
+    assert!(matches!(unbound, TileError::Unbound { .. }), "{unbound}");
+    let missing = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Copy { dst, .. } = stmt {
+                dst.place = Place::Tile(99);
+            }
+        });
+    });
+    assert!(matches!(missing, TileError::Missing { what: "tile", position: 99 }), "{missing}");
+    let arity = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Copy { dst, .. } = stmt {
+                dst.index.pop();
+            }
+        });
+    });
+    assert!(matches!(arity, TileError::Arity { dims: 3, indices: 2, .. }), "{arity}");
+    let coordinate = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Contract { a, .. } = stmt {
+                a.index[0] = Index::Coord(1);
+            }
+        });
+    });
+    assert!(matches!(coordinate, TileError::Coordinate { dim: 1, .. }), "{coordinate}");
+    let accumulator = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Contract { shape, .. } = stmt {
+                shape[0] = Index::Const(3);
+            }
+        });
+    });
+    assert!(matches!(accumulator, TileError::Accumulator { .. }), "{accumulator}");
+    let read_only = broken(|kernel| kernel.buffers[2].access = Access::Read);
+    assert!(matches!(read_only, TileError::ReadOnly { .. }), "{read_only}");
+    let outside = broken(|kernel| {
+        let mut store = None;
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Map { .. } = stmt {
+                store.get_or_insert(stmt.clone());
+            }
+        });
+        // The same store once more, after the loop over the cores, at constant places.
+        let Some(Stmt::Map { shape, mut dst, expr, .. }) = store else { unreachable!("the program stores") };
+        (dst.index, dst.guards) = (vec![Index::Coord(1)], Vec::new());
+        kernel.body.push(Stmt::Map { shape, args: vec![dst.clone()], dst, expr });
+    });
+    assert!(matches!(outside, TileError::OutsideCores { .. }), "{outside}");
+    let nested = broken(|kernel| {
+        let var = Var(u32::try_from(kernel.vars.len()).unwrap());
+        kernel.vars.push("again".into());
+        let body = std::mem::take(&mut kernel.body);
+        kernel.body = vec![Stmt::For { var, extent: Index::Const(2), kind: LoopKind::Cores, body }];
+    });
+    assert_eq!(nested, TileError::NestedParallel);
+    let layout = broken(|kernel| {
+        let shape = kernel.tiles[0].shape.clone();
+        kernel.tiles[0].space = Space::Scratch(Layout::strided(&shape, &[1, 1, 1]));
+    });
+    assert!(matches!(layout, TileError::Layout { .. }), "{layout}");
+}
+
+/// Runs a program with a fault in it on inputs of ones.
+fn run(workload: &Workload, program: &Program) -> Result<Vec<f64>, InterpretError> {
+    let length = |i: usize| usize::try_from(workload.operand_len(i)).unwrap();
+    let mut operands: Vec<Vec<f64>> = (0..workload.operands.len()).map(|i| vec![1.0; length(i)]).collect();
+    interpret(program, &mut operands)?;
+    Ok(operands.pop().unwrap())
+}
+
+#[test]
+fn interpreter_finds_what_the_verifier_cannot() {
+    let workload = matmul();
+    let inputs: Vec<Vec<f64>> = vec![vec![1.0; 42], vec![1.0; 70]];
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    let wanted = reference::evaluate(&workload, &views).unwrap().remove(0);
+    let good = program(&workload, "masked");
+    assert_eq!(run(&workload, &good).unwrap(), wanted);
+
+    // A packing copy without its guard reads beyond the operand.
+    let mut unguarded = good.clone();
+    change(&mut unguarded.kernels[0].body, &mut |stmt| {
+        if let Stmt::Copy { src, .. } = stmt {
+            src.guards.clear();
+        }
+    });
+    assert!(matches!(run(&workload, &unguarded), Err(InterpretError::OutOfBounds { .. })));
+
+    // A panel that is packed one step short is read as NaN.
+    let mut short = good.clone();
+    change(&mut short.kernels[0].body, &mut |stmt| {
+        if let Stmt::Copy { shape, .. } = stmt {
+            shape[1] = shape[1].clone() - Index::Const(1);
+        }
+    });
+    assert!(run(&workload, &short).unwrap().iter().any(|value| value.is_nan()));
+
+    // An accumulator that is not cleared keeps the tile before.
+    let mut dirty = good;
+    change(&mut dirty.kernels[0].body, &mut |stmt| {
+        if let Stmt::Fill { value, .. } = stmt {
+            *value = 1.0;
+        }
+    });
+    assert_ne!(run(&workload, &dirty).unwrap(), wanted);
+}
