@@ -364,3 +364,11 @@ fn what_does_not_fit_the_space_is_refused() {
     assert_eq!(space.nearest(&config, &[], &[Some(900)]), None);
     assert_eq!(space.nearest(&config, &[f64::NAN, -1.0, f64::INFINITY], &[]), Some(config));
 }
+
+#[test]
+fn values_too_large_to_tell_apart_by_logarithm_still_differ() {
+    let space = SpaceBuilder::new().param("a", [i64::MAX - 1, i64::MAX]).param("b", [7]).build().unwrap();
+    assert_eq!(space.params()[0].distance(0, 1), 0.5);
+    assert_eq!(space.params()[1].distance(0, 0), 0.0);
+    assert_eq!(space.neighbours(&space.unrank(0).unwrap()).len(), 1);
+}

@@ -224,3 +224,29 @@ fn unsound_reports_are_ignored() {
     fresh.tell(asked[2].id, Told::Censored { at_least_seconds: f64::INFINITY });
     assert_eq!(fresh.ask(16).len(), 16);
 }
+
+/// A model that answers nonsense.
+struct Broken(usize);
+
+impl Scorer for Broken {
+    fn fit(&mut self, _: &ParameterSpace, _: &[(Config, f64)]) {}
+
+    fn predict(&self, _: &ParameterSpace, configs: &[Config]) -> Option<Vec<f64>> {
+        Some(vec![f64::NAN; configs.len() * self.0])
+    }
+}
+
+#[test]
+fn a_broken_model_does_not_stop_the_search() {
+    let space = space();
+    for scores_per_config in [0, 1, 2] {
+        let mut strategy = Evolution::new(space.clone(), None, Some(Box::new(Broken(scores_per_config))), 3);
+        for _ in 0..4 {
+            let batch = strategy.ask(16);
+            assert_eq!(batch.len(), 16);
+            for candidate in batch {
+                strategy.tell(candidate.id, Told::Time { seconds: seconds(&space, &candidate.config) });
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::constraint::{Restrictions, too_wide};
+use super::constraint::{NEVER, Restrictions, too_wide};
 use super::diagram::{Diagram, Failure};
 use super::expr::Expr;
 use super::nearest::Searcher;
@@ -337,16 +337,15 @@ fn diagrams(
             too_wide(parameter, vec![constraints[constraint].name.clone()], limit)
         })?);
     }
+    if roots.contains(&NEVER) {
+        return Ok(None);
+    }
     let (mut found, mut count, mut base) = (Vec::with_capacity(components.len()), 1u128, 0u16);
     for component in components {
         let mask = component.iter().fold(0u128, |mask, param| mask | 1 << param);
         let levels = u16::try_from(component.len()).expect("invariant: at most 128 parameters");
-        let own: Vec<u32> = roots
-            .iter()
-            .zip(&supports)
-            .filter(|(root, support)| *support & mask != 0 || (**root == 0 && base == 0))
-            .map(|(&root, _)| root)
-            .collect();
+        let own: Vec<u32> =
+            roots.iter().zip(&supports).filter(|(_, support)| *support & mask != 0).map(|(&root, _)| root).collect();
         let diagram = match Diagram::build(component, base, &own, &mut restrictions, limit) {
             Ok(diagram) => diagram,
             Err(Failure::Empty) => return Ok(None),
@@ -364,7 +363,5 @@ fn diagrams(
         found.push(diagram);
         base += levels;
     }
-    // A constraint without parameters is decided; without parameters at all no component looked at it.
-    let never = roots.contains(&0);
-    Ok((!never).then_some((found, count)))
+    Ok(Some((found, count)))
 }

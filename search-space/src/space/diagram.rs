@@ -58,7 +58,7 @@ struct Layer {
 
 impl Diagram {
     /// The diagram of all assignments to `params` (in this order, which begins at level `base` of the space's order) that
-    /// satisfy every restriction of `roots`. `nodes_left` bounds the number of states.
+    /// satisfy every restriction of `roots`. `limit` bounds the number of restrictions and states.
     pub(super) fn build(
         params: Vec<u16>,
         base: u16,

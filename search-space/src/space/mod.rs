@@ -82,10 +82,10 @@ impl Parameter {
             if sorted[0] > 0 { (value as f64).log2() } else { sorted.partition_point(|&other| other < value) as f64 }
         };
         let coordinate = |value: &Value| match value {
-            Value::Int(_) if ints.len() == 1 => Some(0.0),
             Value::Int(value) => {
                 let (lo, hi) = (place(sorted[0]), place(sorted[sorted.len() - 1]));
-                Some((place(*value) - lo) / (hi - lo))
+                // One value, or values so large that their logarithms are equal.
+                Some(if hi > lo { (place(*value) - lo) / (hi - lo) } else { 0.0 })
             }
             Value::Name(_) => None,
         };

@@ -8,6 +8,7 @@
 //!
 //! Failed candidates are never parents and are shown to the model as slow; a censored one counts as its lower bound.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -161,9 +162,16 @@ impl Evolution {
         let guided = self.fitted > 0;
         let wanted = if guided { n * BRED_PER_SLOT } else { n };
         let mut bred: Vec<Config> = Vec::with_capacity(wanted);
-        for _ in 0..wanted {
+        let mut distinct = BTreeSet::new();
+        // Late in a search parents are alike and so are their children: twice the effort, then random samples.
+        for _ in 0..2 * wanted {
             let Some(child) = self.breed() else { break };
-            bred.push(child);
+            if distinct.insert(child.clone()) {
+                bred.push(child);
+            }
+            if bred.len() == wanted {
+                break;
+            }
         }
         let scores = self.scorer.as_ref().filter(|_| guided).and_then(|s| s.predict(&self.history.space, &bred));
         if let Some(scores) = scores.filter(|scores| scores.len() == bred.len()) {
