@@ -143,6 +143,8 @@ fn element_types() {
     product(data_type::BFLOAT16, data_type::BFLOAT16).has(&["1 x matmul m=5 n=9 k=7 dtype=bf16"]);
     product(data_type::INT32, data_type::INT32).skips("int32 operands are not read");
     product(data_type::FLOAT, data_type::FLOAT16).skips("its operands are float32 and float16");
+    let wider = product(data_type::FLOAT16, data_type::FLOAT16).input("c", "9").node("s", "Add", "y c", vec![]);
+    wider.has(&["1 x matmul m=5 n=9 k=7 dtype=f16"]);
     product(0, 0).skips("the element type of \"a\" is not known");
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::call::{Call, axis_in};
 use super::super::proto::data_type;
-use super::super::value::{Elements, MAX_FOLDED, MAX_RANK, Shape, Unknown, Value, element_count};
+use super::super::value::{Elements, MAX_FOLDED, Shape, Unknown, Value, element_count};
 use super::{axis_attribute, broadcast, fold};
 
 /// A dimension from an integer constant.
@@ -30,7 +30,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Result<Vec<Value>, Unknown> {
     let input = call.shape(0)?;
     let wrong = || Unknown::because(format!("Reshape of {input:?} to {target:?}"));
     let keeps = !call.flag("allowzero", false)?;
-    if target.len() > MAX_RANK || target.iter().filter(|size| **size == -1).count() > 1 {
+    if target.iter().filter(|size| **size == -1).count() > 1 {
         return Err(wrong());
     }
     let mut shape = Vec::with_capacity(target.len());
@@ -100,9 +100,6 @@ pub(super) fn unsqueeze(call: &Call<'_>) -> Result<Vec<Value>, Unknown> {
     let input = call.shape(0)?;
     let axes = required(call, "axes", 1)?;
     let rank = input.len() + axes.len();
-    if rank > MAX_RANK {
-        return Err(Unknown::because("Unsqueeze to a rank above 64"));
-    }
     let mut is_new = vec![false; rank];
     for axis in axes {
         is_new[axis_in(*axis, rank)?] = true;
