@@ -7,10 +7,9 @@
 //!
 //! ```no_run
 //! use tilewright_measure::{DeviceHandle, ScreenOptions, WorkerOptions};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (workload, schedule): (search_space::Workload, search_space::Schedule) = todo!();
+//! # fn try_it(workload: &search_space::Workload, schedule: &search_space::Schedule) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut device = DeviceHandle::open(&"cpu".parse()?, WorkerOptions::default())?;
-//! let measured = device.measure(&workload, &schedule, &ScreenOptions::default())?;
+//! let measured = device.measure(workload, schedule, &ScreenOptions::default())?;
 //! # Ok(()) }
 //! ```
 

@@ -42,18 +42,37 @@ pub fn multiply_add(passes: u64) -> Work {
 /// Reads `memory` once.
 fn read(memory: &[u64]) -> Work {
     let start = Instant::now();
-    // Eight sums, so that the additions do not wait for each other; the compiler makes vectors of them.
-    let mut sums = [0u64; 32];
-    for block in memory.as_chunks::<32>().0 {
-        for (sum, value) in sums.iter_mut().zip(block) {
-            *sum |= value;
-        }
-    }
-    black_box(sums);
+    read_widest(memory);
     let ns = start.elapsed().as_secs_f64() * 1e9;
     #[expect(clippy::cast_precision_loss, reason = "an amount of memory is below 2^53 bytes")]
     let amount = size_of_val(memory) as f64;
     Work { amount, ns: ns.max(1.0) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn read_widest(memory: &[u64]) {
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the feature.
+        unsafe { x86::read(memory) };
+    } else {
+        read_scalar(memory);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn read_widest(memory: &[u64]) {
+    read_scalar(memory);
+}
+
+fn read_scalar(memory: &[u64]) {
+    // Several results, so that the operations do not wait for each other.
+    let mut seen = [0u64; 8];
+    for block in memory.as_chunks::<8>().0 {
+        for (seen, value) in seen.iter_mut().zip(block) {
+            *seen |= value;
+        }
+    }
+    black_box(seen);
 }
 
 /// Sixteen accumulators hide a latency of four cycles at two (on some cores three) multiply-adds per cycle.
@@ -94,7 +113,10 @@ fn scalar(passes: u64) -> f64 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
+    use std::arch::x86_64::{
+        __m256i, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_ps, _mm256_setzero_si256,
+        _mm512_fmadd_ps, _mm512_set1_ps,
+    };
     use std::hint::black_box;
 
     use super::ACCUMULATORS;
@@ -121,6 +143,21 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     pub(super) fn avx512(passes: u64) {
         rounds!(passes, _mm512_set1_ps, _mm512_fmadd_ps);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn read(memory: &[u64]) {
+        let mut seen = [_mm256_setzero_si256(); 4];
+        for block in memory.as_chunks::<16>().0 {
+            let parts = block.as_chunks::<4>().0;
+            // SAFETY: each part is 32 readable bytes; the load does not ask for alignment.
+            let load = |part: &[u64; 4]| unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
+            seen[0] = _mm256_or_si256(seen[0], load(&parts[0]));
+            seen[1] = _mm256_or_si256(seen[1], load(&parts[1]));
+            seen[2] = _mm256_or_si256(seen[2], load(&parts[2]));
+            seen[3] = _mm256_or_si256(seen[3], load(&parts[3]));
+        }
+        black_box(seen);
     }
 
     #[target_feature(enable = "avx2,fma")]

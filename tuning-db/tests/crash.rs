@@ -2,6 +2,7 @@
 //!
 //! The parent starts this very test program again; there `the_child` writes until it is killed.
 
+#![expect(clippy::disallowed_methods, reason = "the processes under test are not workers")]
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod fixture;

@@ -1,5 +1,6 @@
 //! Everything that a path can be instead of a tuning database gives one clear error and leaves nothing behind.
 
+#![expect(clippy::disallowed_methods, reason = "the processes under test are not workers")]
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 #![allow(clippy::print_stdout, reason = "a skipped test says why")]
 

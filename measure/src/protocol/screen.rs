@@ -212,7 +212,7 @@ mod tests {
             type Error = Infallible;
             fn batch(&mut self, launches: u32) -> Result<Batch, Infallible> {
                 let mut batch = self.0.batch(launches)?;
-                if self.0.batches <= 4 {
+                if self.0.batches <= 3 {
                     batch.ns *= 5.0;
                 }
                 Ok(batch)

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::Workload;
-use search_space::workload::{DType, MathMode};
+use search_space::workload::DType;
 
 use crate::device::{Device, Failure};
 
@@ -37,29 +37,29 @@ impl Inputs {
         })
     }
 
-    /// N(0, 1) with a few NaN, infinities, zeros of both signs and denormals, also at the first and the last element.
+    /// N(0, 1) with a few NaN, infinities, negative zeros and denormals, also at the first and the last element.
     ///
     /// An operand that meets padding gets neither NaN nor infinity: whether padding is multiplied or skipped is the
-    /// kernel's business. With flushed denormals allowed there are none, since zero times infinity is not denormal
-    /// times infinity.
+    /// kernel's business. Infinities and denormals are in one and the same operand, so that they never meet: devices
+    /// that flush denormals would turn their product into NaN, and many do whatever they are asked.
     pub(super) fn hostile(workload: &Workload) -> Result<Inputs, String> {
         let mut inputs = Inputs::normal(workload)?;
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let padded: Vec<usize> = (0..workload.operands.len())
             .filter(|i| workload.operands[*i].index.iter().any(|subscript| subscript.bound.is_some()))
             .collect();
-        for (operand, values, bytes) in &mut inputs.buffers {
+        for (position, (operand, values, bytes)) in inputs.buffers.iter_mut().enumerate() {
             let dtype = workload.operands[*operand].dtype;
             if values.is_empty() || !matches!(dtype, DType::F32 | DType::F64) {
                 continue;
             }
             let meets_padding = padded.iter().any(|other| other != operand);
-            let mut specials = vec![1e-3];
-            if workload.math == MathMode::Ieee {
-                specials.extend([1e-40, -1e-42]);
-            }
+            let mut specials = if position == 0 { vec![1e-40, -1e-42] } else { vec![-0.0] };
             if !meets_padding {
-                specials.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+                specials.push(f64::NAN);
+                if position == 0 {
+                    specials.extend([f64::INFINITY, f64::NEG_INFINITY]);
+                }
             }
             let last = values.len() - 1;
             for special in &specials {

@@ -144,10 +144,9 @@ impl Channel {
 
     /// Kills the worker and says what its end means for the candidate.
     pub(crate) fn bury(mut self, cause: Cause) -> Lost {
-        if matches!(cause, Cause::Closed | Cause::Pipe(_)) {
-            // The pipe closes an instant before the process is a zombie with its real status.
-            self.process.wait_briefly(Duration::from_millis(200));
-        }
+        // The pipe closes an instant before the process is a zombie with its real status.
+        let died =
+            matches!(cause, Cause::Closed | Cause::Pipe(_)) && self.process.wait_briefly(Duration::from_millis(200));
         let (step, entry) = (self.step, self.entry);
         let (status, printed) = self.process.end();
         let failure = match cause {
@@ -162,6 +161,9 @@ impl Channel {
                 Outcome::ResourceLimit,
                 format!("out of memory while {step} ({} MiB allowed)", self.memory_bytes >> 20),
             ),
+            Cause::Closed if !died => {
+                Failure::new(Outcome::Crash, format!("killed while {step}: it closed the pipe to the tuner"))
+            }
             Cause::Closed => {
                 Failure::new(Outcome::Crash, format!("the worker died while {step}: {}", process::describe(status)))
             }

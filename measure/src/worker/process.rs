@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// How much of what a worker printed last is kept, in bytes.
 const TAIL_BYTES: usize = 16 << 10;
@@ -99,7 +100,7 @@ impl Process {
         (status, String::from_utf8_lossy(&bytes).trim().to_string())
     }
 
-    /// The status of a worker that ended by itself within `patience_ms`, before it is killed.
+    /// Kills what is left. The status is of a worker that ended by itself if it did, else of the kill.
     fn kill(&mut self) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {
             self.kill_group();
@@ -117,15 +118,17 @@ impl Process {
         }
     }
 
-    /// Waits up to `patience` for the process to end by itself, so that its real exit status is seen.
-    pub(crate) fn wait_briefly(&mut self, patience: std::time::Duration) {
-        let start = std::time::Instant::now();
+    /// Waits up to `patience` for the process to end by itself, so that its real exit status is seen. False when it
+    /// still lives.
+    pub(crate) fn wait_briefly(&mut self, patience: Duration) -> bool {
+        let start = Instant::now();
         while start.elapsed() < patience {
             if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+                return true;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
+        false
     }
 }
 

@@ -1,0 +1,314 @@
+//! Real worker processes on the real processor: what candidates may do to a night.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use search_space::families::plan;
+use search_space::{Outcome, Schedule, Workload};
+use tilewright_measure::device::fixtures::Fault;
+use tilewright_measure::{
+    DeviceHandle, DeviceSpec, Error, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict, WorkerOptions,
+    list_devices,
+};
+
+fn options() -> WorkerOptions {
+    WorkerOptions {
+        executable: Some(PathBuf::from(env!("CARGO_BIN_EXE_tilewright-worker"))),
+        timeout: Duration::from_secs(5),
+        ..WorkerOptions::default()
+    }
+}
+
+fn open(spec: &str, options: WorkerOptions) -> DeviceHandle {
+    DeviceHandle::open(&spec.parse().unwrap(), options).unwrap()
+}
+
+fn matmul(size: u64) -> Workload {
+    Workload::parse(&format!("matmul m={size} n={size} k={size} dtype=f32")).unwrap()
+}
+
+/// The default schedule and some random ones.
+fn schedules(device: &DeviceHandle, workload: &Workload, count: usize) -> (Schedule, Vec<Schedule>) {
+    use rand::SeedableRng;
+    let plan = plan(workload, &device.identity().target).unwrap();
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    let drawn = (0..count).map(|_| plan.space.schedule(&plan.space.sample(&mut rng, 0.5))).collect();
+    (plan.default, drawn)
+}
+
+fn screen(device: &mut DeviceHandle, workload: &Workload, schedule: &Schedule) -> tilewright_measure::Measured {
+    device.measure(workload, schedule, &ScreenOptions::default()).unwrap()
+}
+
+#[test]
+fn candidates_are_compiled_verified_and_timed() {
+    let mut device = open("cpu", options());
+    for workload in
+        [matmul(64), Workload::parse("conv2d n=1 c=5 h=9 w=9 k=7 r=3 s=3 pad=1 bias=1 relu=1 dtype=f32").unwrap()]
+    {
+        let (default, drawn) = schedules(&device, &workload, 10);
+        for schedule in drawn.iter().chain([&default]) {
+            let measured = screen(&mut device, &workload, schedule);
+            assert_eq!(measured.outcome, Outcome::Ok, "{schedule}: {:?}", measured.message);
+            assert!(measured.samples_ns.len() >= 3 && measured.samples_ns.iter().all(|ns| *ns > 0.0));
+            assert_eq!(measured.control_ns.len(), measured.samples_ns.len());
+            assert!(!measured.kernel.program_hash.is_empty() && !measured.kernel.code_hash.is_empty());
+            let parts = measured.breakdown;
+            assert!(parts.compile_ns + parts.verify_ns + parts.time_ns <= parts.total_ns);
+            assert!(parts.total_ns <= parts.round_trip_ns);
+            device.hostile(&workload, schedule).unwrap().unwrap_or_else(|failure| panic!("{schedule}: {failure}"));
+        }
+    }
+    assert_eq!(device.restarts(), 0);
+}
+
+#[test]
+fn a_schedule_of_another_space_is_a_compile_error() {
+    let mut device = open("cpu", options());
+    let schedule: Schedule = [("mr", 3.into())].into_iter().collect();
+    let measured = screen(&mut device, &matmul(16), &schedule);
+    assert_eq!(measured.outcome, Outcome::CompileError);
+    assert!(measured.samples_ns.is_empty() && measured.message.is_some());
+    assert_eq!(device.restarts(), 0);
+}
+
+#[test]
+fn each_fault_costs_its_timeout_and_one_restart_and_has_its_class() {
+    let workload = matmul(32);
+    let timeout = Duration::from_secs(2);
+    let faults = [
+        (Fault::Hang, Outcome::Timeout),
+        (Fault::Stubborn, Outcome::Timeout),
+        (Fault::Crash, Outcome::Crash),
+        (Fault::Memory, Outcome::ResourceLimit),
+        (Fault::Wrong, Outcome::Wrong),
+        (Fault::Silent, Outcome::Wrong),
+        (Fault::Close, Outcome::Crash),
+        (Fault::Garbage, Outcome::Crash),
+        (Fault::Flood, Outcome::Ok),
+    ];
+    for (fault, outcome) in faults {
+        let word = Fault::ALL.iter().find(|(known, _)| *known == fault).unwrap().1;
+        let options =
+            WorkerOptions { timeout: if fault == Fault::Flood { timeout * 10 } else { timeout }, ..options() };
+        let mut device = open(&format!("fixture:{word}/2"), options);
+        let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };
+        let (_, drawn) = schedules(&device, &workload, 40);
+        let good = drawn.iter().find(|schedule| rule.fault_of(schedule).is_none()).unwrap();
+        let bad = drawn.iter().find(|schedule| rule.fault_of(schedule).is_some()).unwrap();
+        assert_eq!(screen(&mut device, &workload, good).outcome, Outcome::Ok);
+        let first_worker = device.worker_id();
+        let start = Instant::now();
+        let measured = screen(&mut device, &workload, bad);
+        let cost = start.elapsed();
+        assert_eq!(measured.outcome, outcome, "{word}: {:?}", measured.message);
+        if fault == Fault::Flood {
+            continue;
+        }
+        assert!(measured.samples_ns.is_empty() && measured.median_ns().is_none());
+        assert_eq!(screen(&mut device, &workload, good).outcome, Outcome::Ok, "after {word}");
+        let survives = outcome == Outcome::Wrong;
+        assert_eq!(device.restarts(), u32::from(!survives), "{word}");
+        assert_eq!(device.worker_id() == first_worker, survives, "{word}");
+        // Generous beside the timeout: these tests share their processor with others.
+        assert!(cost < timeout + Duration::from_secs(2), "{word} cost {cost:?}");
+        println!("{word}: {outcome}, {:.2} s: {}", cost.as_secs_f64(), measured.message.unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_kernel_that_flickers_can_be_timed_but_never_wins() {
+    let mut device = open("fixture:flicker/2", options());
+    let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };
+    let workload = matmul(32);
+    let (_, drawn) = schedules(&device, &workload, 40);
+    let (bad, good): (Vec<Schedule>, Vec<Schedule>) = drawn.into_iter().partition(|s| rule.fault_of(s).is_some());
+    assert_eq!(screen(&mut device, &workload, &bad[0]).outcome, Outcome::Ok);
+    let failure = device.hostile(&workload, &bad[0]).unwrap().unwrap_err();
+    assert!(failure.outcome == Outcome::Wrong && failure.message.contains("two runs gave different bits"), "{failure}");
+    let options = FinalsOptions { budget_s: 1.0, ..Default::default() };
+    let finals = device.finals(&workload, &bad[..3], &good[0], None, &options).unwrap();
+    assert!(matches!(finals.verdict, Verdict::NoGain { best: None, .. }), "{:?}", finals.verdict);
+    assert!(finals.entries[..3].iter().all(|entry| entry.outcome == Outcome::Wrong));
+}
+
+#[test]
+fn what_a_dying_worker_printed_is_shown_in_full_the_first_time() {
+    let mut device = open("fixture:memory/1", options());
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    let first = screen(&mut device, &workload, &default).message.unwrap();
+    assert!(first.contains("it printed: ") && first.contains("memory allocation of"), "{first}");
+    let second = screen(&mut device, &workload, &default).message.unwrap();
+    assert!(second.contains("out of memory") && !second.contains("it printed: "), "{second}");
+}
+
+#[test]
+fn a_device_that_always_fails_is_given_up_by_name() {
+    let mut device = open("fixture:crash/1", WorkerOptions { give_up_after: 3, ..options() });
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    let mut outcomes = Vec::new();
+    let error = loop {
+        match device.measure(&workload, &default, &ScreenOptions::default()) {
+            Ok(measured) => outcomes.push(measured.outcome),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(outcomes, [Outcome::Crash; 2]);
+    assert!(matches!(error, Error::GivenUp { failures: 3, .. }));
+    let message = error.to_string();
+    assert!(message.contains("fixture:crash/1 failed 3 times in a row") && message.contains("SIGSEGV"), "{message}");
+}
+
+#[test]
+fn bad_finalists_leave_and_a_verdict_follows() {
+    let mut device = open("fixture:all/3", WorkerOptions { timeout: Duration::from_secs(2), ..options() });
+    let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };
+    let workload = matmul(48);
+    let (_, drawn) = schedules(&device, &workload, 60);
+    // These two are found out only when chosen, or not at all: a flood is a nuisance, no fault of the kernel.
+    let tame = |fault: Fault| !matches!(fault, Fault::Flood | Fault::Flicker);
+    let bad: Vec<Schedule> = drawn.iter().filter(|s| rule.fault_of(s).is_some_and(tame)).take(3).cloned().collect();
+    let good: Vec<Schedule> = drawn.iter().filter(|s| rule.fault_of(s).is_none()).take(4).cloned().collect();
+    let candidates: Vec<Schedule> = bad.iter().chain(&good[1..]).cloned().collect();
+    let options = FinalsOptions { budget_s: 2.0, ..Default::default() };
+    let finals = device.finals(&workload, &candidates, &good[0], None, &options).unwrap();
+    for (entry, schedule) in finals.entries.iter().zip(&candidates) {
+        assert_eq!(entry.outcome == Outcome::Ok, rule.fault_of(schedule).is_none(), "{:?}", entry.message);
+    }
+    assert!(finals.workers >= 3 && finals.workers <= 6, "{} workers", finals.workers);
+    assert!(!matches!(finals.verdict, Verdict::NoDefault { .. }));
+    let chosen = finals.chosen().unwrap();
+    assert!(rule.fault_of(&chosen.schedule).is_none());
+    if let Verdict::Winner { over_default, .. } = finals.verdict {
+        assert!(over_default.low > 1.0 && over_default.low <= over_default.speedup);
+        assert_ne!(chosen.role, FinalistRole::Default);
+    }
+    assert!(finals.times_ns().is_some());
+}
+
+#[test]
+fn workers_end_with_their_handle_and_leave_no_descriptor_behind() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut device = open("cpu", options());
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    screen(&mut device, &workload, &default);
+    let id = device.worker_id().unwrap();
+    drop(device);
+    assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+    // Other tests of this process open and close descriptors meanwhile, so a leak shows only as steady growth.
+    let before = descriptors();
+    for _ in 0..40 {
+        drop(open("cpu", options()));
+    }
+    let after = descriptors();
+    assert!(after < before + 40, "{before} descriptors before, {after} after 40 workers");
+}
+
+#[test]
+fn a_worker_dies_with_its_tuner() {
+    // A tuner in between: a shell that starts a worker as its child with a pipe, and is killed.
+    let worker = env!("CARGO_BIN_EXE_tilewright-worker");
+    let script = format!("sleep 60 | {worker} worker --device cpu & echo $!; wait");
+    let mut shell = shell(&script);
+    let id = first_line(&mut shell);
+    assert!(std::path::Path::new(&format!("/proc/{id}")).exists());
+    // End of stdin: the worker leaves by itself.
+    kill_group(&shell);
+    let _ = shell.wait();
+    let start = Instant::now();
+    while std::path::Path::new(&format!("/proc/{id}/exe")).exists() {
+        assert!(start.elapsed() < Duration::from_secs(10), "worker {id} outlived its tuner");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the process under test is not a worker")]
+fn shell(script: &str) -> std::process::Child {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+    Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap()
+}
+
+fn first_line(shell: &mut std::process::Child) -> String {
+    use std::io::{BufRead, BufReader};
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    line.trim().to_string()
+}
+
+fn kill_group(shell: &std::process::Child) {
+    let group = i32::try_from(shell.id()).unwrap();
+    // SAFETY: the group was made for this shell.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+}
+
+#[test]
+fn missing_things_are_named() {
+    let nowhere = WorkerOptions { executable: Some("/nonexistent/worker".into()), ..options() };
+    let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1 }, nowhere).unwrap_err();
+    assert!(matches!(error, Error::Spawn { .. }) && error.to_string().contains("/nonexistent/worker"), "{error}");
+    let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1000 }, options()).unwrap_err();
+    assert!(error.to_string().contains("1000 threads asked for"), "{error}");
+    let found = list_devices(&options());
+    assert!(matches!(&found[0], FoundDevice::Present { spec: DeviceSpec::Cpu { .. }, .. }), "{found:?}");
+    assert!(found.len() > 1, "Vulkan is listed, present or missing");
+}
+
+#[test]
+fn peaks_and_drift_are_known() {
+    let mut device = open("cpu", options());
+    let peak = device.peak().unwrap().unwrap();
+    assert!(peak.flops_per_s > 1e8 && peak.bytes_per_s > 1e7, "{peak:?}");
+    assert!(device.control_ns().is_some_and(|ns| ns > 0.0));
+    println!("{peak:?}, control {:?} ns", device.control_ns());
+}
+
+#[test]
+fn a_memory_cap_that_is_exceeded_slowly_is_seen_from_outside() {
+    // No address-space limit here would help: the cap is on resident memory, as for drivers of GPUs.
+    let workload = Workload::parse("matmul m=6000 n=6000 k=1 dtype=f32").unwrap();
+    let mut device = open("cpu", WorkerOptions { memory_bytes: 600 << 20, ..options() });
+    let (default, _) = schedules(&device, &workload, 0);
+    let error = device.measure(&workload, &default, &ScreenOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("memory") || error.to_string().contains("MiB"), "{error}");
+}
+
+#[test]
+fn the_time_of_a_candidate_goes_into_compiling_checking_and_timing() {
+    let mut device = open("cpu", options());
+    let workload = matmul(256);
+    let (default, drawn) = schedules(&device, &workload, 60);
+    let mut best = screen(&mut device, &workload, &default).median_ns().unwrap();
+    let start = Instant::now();
+    let (mut compile, mut verify, mut time, mut total, mut count) = (0, 0, 0, 0, 0u32);
+    for schedule in &drawn {
+        let options = ScreenOptions { cutoff_ns: Some(best), ..Default::default() };
+        let measured = device.measure(&workload, schedule, &options).unwrap();
+        assert_eq!(measured.outcome, Outcome::Ok, "{schedule}: {:?}", measured.message);
+        best = best.min(measured.median_ns().unwrap_or(best));
+        let parts = measured.breakdown;
+        compile += parts.compile_ns;
+        verify += parts.verify_ns;
+        time += parts.time_ns;
+        total += parts.round_trip_ns;
+        count += 1;
+    }
+    let rate = f64::from(count) / start.elapsed().as_secs_f64();
+    println!(
+        "{rate:.1} candidates/s; per candidate compile {:.1} ms, verify {:.1} ms, time {:.1} ms, all {:.1} ms; best {:.0} us",
+        per(compile, count),
+        per(verify, count),
+        per(time, count),
+        per(total, count),
+        best / 1e3
+    );
+    // The overhead of asking is small whatever else runs on the machine.
+    assert!(compile + verify + time > total / 2, "most of the time is spent elsewhere");
+}
+
+fn per(ns: u64, count: u32) -> f64 {
+    Duration::from_nanos(ns).as_secs_f64() * 1e3 / f64::from(count)
+}
