@@ -120,7 +120,7 @@ impl Widths {
                     self.block(kernel, then);
                     self.block(kernel, otherwise);
                 }
-                Stmt::Let(..) | Stmt::Set(..) | Stmt::Barrier | Stmt::Prefetch { .. } => {}
+                Stmt::Let(..) | Stmt::Set(..) | Stmt::Scatter { .. } | Stmt::Barrier | Stmt::Prefetch { .. } => {}
             }
         }
     }
@@ -290,6 +290,7 @@ impl Printer<'_> {
             Stmt::Barrier => self.line("workgroupBarrier();"),
             // WGSL cannot ask for a cache line; a prefetch never changes a result.
             Stmt::Prefetch { .. } => {}
+            Stmt::Scatter { .. } => return Err(self.unsupported("a scatter")),
         }
         Ok(())
     }

@@ -326,6 +326,11 @@ impl Builder {
         self.push(Stmt::Store { at, value, mask });
     }
 
+    /// Stores elements at `at + indices` where `mask` is true.
+    pub fn scatter(&mut self, at: Address, indices: Value, value: Value, mask: Option<Value>) {
+        self.push(Stmt::Scatter { at, indices, value, mask });
+    }
+
     /// Waits for all lanes of the workgroup.
     pub fn barrier(&mut self) {
         self.push(Stmt::Barrier);

@@ -187,6 +187,17 @@ pub enum Stmt {
         /// Mask of the same number of lanes.
         mask: Option<Value>,
     },
+    /// Elements at `at + indices`; only where `mask` is true. The indices differ.
+    Scatter {
+        /// Base address.
+        at: Address,
+        /// [`Elem::I32`] vector added to the base.
+        indices: Value,
+        /// What is stored.
+        value: Value,
+        /// Mask.
+        mask: Option<Value>,
+    },
     /// `for index in (lo..hi).step_by(step)`.
     For {
         /// Loop variable, scalar [`Elem::Index`].

@@ -66,6 +66,10 @@ impl Text<'_> {
                     let text = format!("store {} = {}{}", self.address(at), v(*value), masked(*mask));
                     writeln!(self.out, "{text}")?;
                 }
+                Stmt::Scatter { at, indices, value, mask } => {
+                    let (at, indices, value) = (self.address(at), v(*indices), v(*value));
+                    writeln!(self.out, "scatter {at} at {indices} = {value}{}", masked(*mask))?;
+                }
                 Stmt::For { index, lo, hi, step, body } => {
                     writeln!(self.out, "for {} in {}..{} step {}", v(*index), v(*lo), v(*hi), v(*step))?;
                     self.block(body, depth + 1)?;

@@ -438,14 +438,10 @@ impl Lowering<'_> {
             let at = self.builder.address(mem, &at_lane(&index, dim, 0), 4);
             return self.builder.store(at, value, mask);
         }
-        // Strided or irregular destination: one element after the other.
-        for lane in 0..lanes {
-            let here = at_lane(&index, dim, lane);
-            let element = self.builder.extract(value, lane);
-            let at = self.builder.address(mem, &here, 4);
-            let mask = mask.map(|mask| self.builder.extract(mask, lane));
-            self.builder.store(at, element, mask);
-        }
+        let (rest, base) = split_lane(&index, dim);
+        let at = self.builder.address(mem, &base, 4);
+        let indices = self.builder.index_vector(&rest, dim, lanes);
+        self.builder.scatter(at, indices, value, mask);
     }
 
     fn scalar(&mut self, expr: &Scalar, args: &[Value], lanes: u16) -> Value {

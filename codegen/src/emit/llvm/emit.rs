@@ -142,6 +142,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
             Stmt::Set(slot, value) => self.slots[slot.0 as usize] = Some(self.value(*value)),
             Stmt::Store { at, value, mask } => self.store(at, *value, *mask)?,
+            Stmt::Scatter { at, indices, value, mask } => self.scatter(at, *indices, *value, *mask)?,
             Stmt::For { index, lo, hi, step, body } => self.for_loop(*index, [*lo, *hi, *step], body)?,
             Stmt::If { cond, then, otherwise } => self.if_else(*cond, then, otherwise)?,
             Stmt::Barrier => return Err(EmitError::Unsupported { what: "a workgroup barrier on a CPU core" }),
@@ -258,6 +259,31 @@ impl<'ctx> Emitter<'_, 'ctx> {
         indices: Value,
         mask: Option<Value>,
     ) -> Result<BasicValueEnum<'ctx>, EmitError> {
+        let pointers = self.pointers(at, indices)?;
+        let mask = self.mask_or_all(mask, ty.lanes);
+        let args = [pointers.into(), mask.into(), self.zero(ty).into()];
+        let call = self.call("llvm.masked.gather", &[self.ty(ty), pointers.get_type().into()], &args)?;
+        self.aligned(call, 0, at.align);
+        Ok(self.result(call))
+    }
+
+    fn scatter(&mut self, at: &Address, indices: Value, value: Value, mask: Option<Value>) -> Result<(), EmitError> {
+        let pointers = self.pointers(at, indices)?;
+        let mask = self.mask_or_all(mask, self.kernel.values[value.0 as usize].lanes);
+        let data = self.value(value);
+        let args = [data.into(), pointers.into(), mask.into()];
+        let call = self.call("llvm.masked.scatter", &[data.get_type(), pointers.get_type().into()], &args)?;
+        self.aligned(call, 1, at.align);
+        Ok(())
+    }
+
+    fn mask_or_all(&self, mask: Option<Value>, lanes: u16) -> BasicValueEnum<'ctx> {
+        let all = vec![self.context.bool_type().const_int(1, false); usize::from(lanes)];
+        mask.map_or_else(|| inkwell::types::VectorType::const_vector(&all).into(), |mask| self.value(mask))
+    }
+
+    /// The vector of addresses `at + indices`.
+    fn pointers(&self, at: &Address, indices: Value) -> Result<VectorValue<'ctx>, EmitError> {
         let base = self.address(at)?;
         let float: FloatType = self.context.f32_type();
         let mut index = self.value(indices).as_value_ref();
@@ -268,14 +294,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             inkwell::llvm_sys::core::LLVMBuildGEP2(builder, type_ref, base.as_value_ref(), &raw mut index, 1, c"".as_ptr())
         };
         // SAFETY: the GEP of a scalar base with a vector index is a vector of pointers.
-        let pointers = unsafe { VectorValue::new(pointers) };
-        let all = vec![self.context.bool_type().const_int(1, false); usize::from(ty.lanes)];
-        let all = inkwell::types::VectorType::const_vector(&all);
-        let mask = mask.map_or_else(|| all.into(), |mask| self.value(mask));
-        let args = [pointers.into(), mask.into(), self.zero(ty).into()];
-        let call = self.call("llvm.masked.gather", &[self.ty(ty), pointers.get_type().into()], &args)?;
-        self.aligned(call, 0, at.align);
-        Ok(self.result(call))
+        Ok(unsafe { VectorValue::new(pointers) })
     }
 
     fn store(&mut self, at: &Address, value: Value, mask: Option<Value>) -> Result<(), EmitError> {

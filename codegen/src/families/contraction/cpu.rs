@@ -361,11 +361,14 @@ impl<'a> Family<'a> {
             args,
             expr,
         };
+        // In the first block of k there is no partial sum yet: the guard makes it read as zero.
+        let mut before = out.clone();
+        before.guards.push(Guard { index: at_k.clone() - Index::Const(1), bound: Index::of(self.k) });
         let finish = |partial: bool| {
             let mut args = vec![acc.clone()];
             let mut value = Scalar::Arg(0);
             if partial {
-                args.push(out.clone());
+                args.push(before.clone());
                 value = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(value));
             }
             let (expr, mut side) = epilogue(self.view, value, args.len(), &point);
@@ -378,16 +381,13 @@ impl<'a> Family<'a> {
         if blocks_of_k == 1 {
             return finish(false);
         }
+        if self.view.workload.epilogue.is_empty() {
+            return finish(true);
+        }
         let sum = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(Scalar::Arg(0)));
-        let first = vec![map(vec![acc.clone()], Scalar::Arg(0))];
-        let middle = vec![map(vec![acc.clone(), out.clone()], sum)];
+        let partial = vec![map(vec![acc.clone(), before.clone()], sum)];
         let last = Cond::Eq(at_k.clone(), Index::of(blocks_of_k - 1));
-        let later = match (self.view.workload.epilogue.is_empty(), blocks_of_k) {
-            (true, _) => middle,
-            (false, 2) => finish(true),
-            (false, _) => vec![Stmt::If { cond: last, then: finish(true), otherwise: middle }],
-        };
-        vec![Stmt::If { cond: Cond::Eq(at_k.clone(), Index::ZERO), then: first, otherwise: later }]
+        vec![Stmt::If { cond: last, then: finish(true), otherwise: partial }]
     }
 }
 
