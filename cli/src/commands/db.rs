@@ -1,0 +1,163 @@
+//! `db`: what a tuning database holds.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use cli::report::units;
+use cli::session::{Search, Stored};
+use serde_json::json;
+use tuning_db::Database;
+
+use super::arguments::{MethodArguments, Question};
+use super::{Context, Ending, say};
+
+/// Look into a tuning database
+#[derive(Args)]
+pub(super) struct Db {
+    #[command(subcommand)]
+    verb: DbVerb,
+}
+
+#[derive(Subcommand)]
+enum DbVerb {
+    Info(Info),
+    Replay(Replay),
+}
+
+impl Db {
+    pub(super) fn run(&self, context: &Context) -> anyhow::Result<Ending> {
+        match &self.verb {
+            DbVerb::Info(info) => info.run(context),
+            DbVerb::Replay(replay) => replay.run(context),
+        }
+    }
+}
+
+/// Count what is stored and check every row
+///
+/// Exit code 1 when something is damaged.
+#[derive(Args)]
+#[command(after_long_help = INFO_EXAMPLES)]
+struct Info {
+    /// Tuning database
+    file: PathBuf,
+    /// One JSON object on stdout (docs/cli.md)
+    #[arg(long)]
+    json: bool,
+}
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  tilewright db info night.tune
+  tilewright db info night.tune --json
+  tilewright db info night.tune || echo damaged";
+
+impl Info {
+    fn run(&self, context: &Context) -> anyhow::Result<Ending> {
+        let database = Database::open(&self.file)?;
+        let info = database.info()?;
+        let checked = database.integrity_check()?;
+        let ending = if checked.is_ok() { Ending::Done } else { Ending::No };
+        let out = &context.output;
+        if self.json {
+            let outcomes: serde_json::Map<_, _> =
+                info.outcomes.iter().map(|(outcome, n)| (outcome.to_string(), json!(n))).collect();
+            out.json(&json!({
+                "schema": "tilewright.db-info/1",
+                "file": self.file,
+                "version": info.schema,
+                "bytes": info.bytes,
+                "rows": info.rows,
+                "outcomes": outcomes,
+                "targets": info.targets,
+                "sessions": info.sessions,
+                "unfinished_sessions": info.unfinished_sessions,
+                "events": info.events,
+                "quarantined": info.quarantined,
+                "rows_checked": checked.rows_checked,
+                "problems": checked.problems,
+            }))?;
+            return Ok(ending);
+        }
+        out.line(format!("{}: schema {}, {} bytes", self.file.display(), info.schema, units::count(info.bytes.into())))?;
+        let counts = |pairs: Vec<(String, u64)>| {
+            pairs.into_iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
+        };
+        let rows = info.rows.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect();
+        out.line(format!("  rows         {}", counts(rows)))?;
+        let outcomes = info.outcomes.iter().map(|(outcome, n)| (outcome.to_string(), *n)).collect();
+        out.line(format!("  outcomes     {}", counts(outcomes)))?;
+        for (target, n) in &info.targets {
+            out.line(format!("  target       {target}: {n} observations"))?;
+        }
+        let (sessions, open) = (info.sessions, info.unfinished_sessions);
+        out.line(format!("  sessions     {sessions}, {open} of them unfinished; {} events", info.events))?;
+        out.line(format!("  quarantined  {}", info.quarantined))?;
+        out.line(format!("  checked      {} rows, {} problems", checked.rows_checked, checked.problems.len()))?;
+        for problem in &checked.problems {
+            out.line(format!("    {problem}"))?;
+        }
+        Ok(ending)
+    }
+}
+
+/// Replay the log of a search and print what it would measure next
+///
+/// The next `tune` with the same workload, device, strategy, model and seed measures exactly these candidates, as far as
+/// they follow from the log alone: later ones depend on what is measured until then.
+#[derive(Args)]
+#[command(after_long_help = REPLAY_EXAMPLES)]
+struct Replay {
+    /// Tuning database
+    file: PathBuf,
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    method: MethodArguments,
+    /// Most candidates to print
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    next: usize,
+    /// One JSON object per candidate on stdout (docs/cli.md)
+    #[arg(long)]
+    json: bool,
+}
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  tilewright db replay night.tune 'matmul m=512 n=512 k=512 dtype=f32' --device cpu
+  tilewright db replay night.tune 'matmul m=512 n=512 k=512 dtype=f32' --device cpu --seed 1 --next 4 --json
+  tilewright db replay night.tune 'gemv m=4096 k=4096 dtype=f32' --device vulkan --strategy random";
+
+impl Replay {
+    fn run(&self, context: &Context) -> anyhow::Result<Ending> {
+        let database = Database::open(&self.file)?;
+        let asked = self.question.ask()?;
+        let method = self.method.method();
+        let (key, target) = (asked.workload.key(), asked.target().key.to_string());
+        let stored = Stored {
+            events: database.events(&method.session())?,
+            quarantined: database.quarantined(&key, &target)?.into_iter().map(|c| c.schedule).collect(),
+            observations: database.observations(&key, &target)?.rows,
+        };
+        let mut search = Search::open(&asked.workload, asked.target(), asked.plan()?, method, stored)?;
+        if search.trials() == 0 && !context.quiet {
+            say("no trial of this search is stored; these are its first candidates");
+        }
+        let trials = search.trials();
+        let proposals = search.proposals(self.next);
+        for (at, schedule) in proposals.iter().enumerate() {
+            if self.json {
+                context.output.json(&json!({
+                    "schema": "tilewright.replay/1",
+                    "key": key,
+                    "device": asked.spec,
+                    "trial": trials + at as u64 + 1,
+                    "schedule": schedule,
+                }))?;
+            } else {
+                context.output.line(schedule.to_string())?;
+            }
+        }
+        Ok(if proposals.is_empty() { Ending::No } else { Ending::Done })
+    }
+}

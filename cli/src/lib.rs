@@ -1,0 +1,19 @@
+//! The tuning session as a library: what to measure next ([`planner`]), one night of it ([`session`]), and what people and
+//! programs are shown ([`report`]).
+//!
+//! It knows devices as a trait ([`session::Bench`]), time as a trait ([`Clock`]) and no driver, so a whole night runs in
+//! a test within milliseconds. The verbs of the command line live in the binary beside it.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod planner;
+pub mod report;
+pub mod session;
+mod stop;
+
+pub use clock::{Clock, SystemClock};
+pub use stop::Stop;
+
+/// Who turns schedules into kernels here. A schedule is never answered for another generator.
+pub const GENERATOR: &str = "tilewright/1";

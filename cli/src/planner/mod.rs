@@ -1,0 +1,216 @@
+//! Which search gets the next turn, and when searching must end so that the finals still fit.
+//!
+//! Time, not trials, is the budget. A turn goes to the search with the largest expected end-to-end gain per second:
+//!
+//! ```text
+//! gain/s = count × ( recent + optimistic ) / 2 / seconds per trial
+//! recent      seconds saved per trial over the last WINDOW trials
+//! optimistic  (best − bound) / (trials + 8)          the gap to the roofline closes harmonically
+//! ```
+//!
+//! This is the gradient of Zheng et al., "Ansor" (OSDI 2020), section 6, with the roofline bound in place of the guess
+//! from similar tasks: a workload near its roofline has nothing left to gain and gives its time away. Pure arithmetic
+//! over [`Standing`]s; the clock's reading is a parameter.
+
+use std::time::Duration;
+
+use measure::FinalsOptions;
+
+/// Trials over which recent progress is taken.
+const WINDOW: usize = 24;
+/// Weight of the prior in the harmonic guess: a fresh search is taken to be this many trials old.
+const PRIOR_TRIALS: f64 = 8.0;
+/// Shortest turn: changing the workload costs the worker new inputs and expected outputs.
+const TURN: Duration = Duration::from_millis(500);
+/// A turn lasts at least this many times what changing to its workload costs.
+const TURN_PER_LOAD: u32 = 5;
+/// Trials without a single success after which a search is given up.
+pub const HOPELESS: u64 = 64;
+/// Starting a worker, before anything was measured.
+const WORKER_START: Duration = Duration::from_millis(300);
+/// A batch of a final, where the kernel is short.
+const FINAL_BATCH: Duration = Duration::from_millis(2);
+/// Most candidates in a final, the default and the incumbent aside.
+pub const FINALISTS: usize = 8;
+/// Fewest blocks that a final takes.
+const LEAST_BLOCKS: u32 = 8;
+/// Share of the time budget that finals may use together.
+const FINALS_SHARE: f64 = 0.25;
+
+/// When a night ends. At least one of both is set by whoever starts one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Time for everything.
+    pub time: Option<Duration>,
+    /// Trials of each search, those of earlier runs included.
+    pub trials: Option<u64>,
+}
+
+/// What the planner knows of one search.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// How often the model runs the workload.
+    pub count: u64,
+    /// No kernel can be faster than this, in seconds; `0` when unknown.
+    pub bound_s: f64,
+    /// Best time so far in seconds after each trial, from the first success on.
+    pub best_s: Vec<f64>,
+    /// Trials, those of earlier runs included.
+    pub trials: u64,
+    /// Trials of this run.
+    pub trials_now: u64,
+    /// Time that the trials of this run took.
+    pub spent: Duration,
+    /// Compiling and verifying in this run.
+    pub prepared: Duration,
+    /// What changing to this workload costs, as seen last.
+    pub load: Duration,
+    /// Nothing is left to try, or the device or the workload failed.
+    pub ended: bool,
+}
+
+impl Standing {
+    /// The best time so far in seconds.
+    #[must_use]
+    pub fn best(&self) -> Option<f64> {
+        self.best_s.last().copied()
+    }
+
+    /// Mean time of a trial of this run.
+    #[must_use]
+    pub fn per_trial(&self) -> Duration {
+        mean(self.spent, self.trials_now)
+    }
+
+    /// Expected end-to-end gain per second of searching on, in seconds of the model per second.
+    #[must_use]
+    pub fn gain(&self) -> f64 {
+        let Some(best) = self.best() else {
+            // Nothing works yet: the first success is worth more than any improvement.
+            return f64::INFINITY;
+        };
+        let gap = (best - self.bound_s).max(0.0);
+        let optimistic = gap / (self.trials as f64 + PRIOR_TRIALS);
+        let before = self.best_s[self.best_s.len().saturating_sub(WINDOW + 1)];
+        let recent = (before - best).min(gap).max(0.0) / WINDOW.min(self.best_s.len()) as f64;
+        self.count as f64 * f64::midpoint(recent, optimistic) / self.per_trial().as_secs_f64().max(1e-6)
+    }
+
+    /// How long the final of this search will take, with `finals` and at most [`Standing::finalists`] candidates.
+    #[must_use]
+    pub fn final_time(&self, finals: &FinalsOptions) -> Duration {
+        if self.best().is_none() {
+            return Duration::ZERO;
+        }
+        let tests = finals.test_workers.max(1);
+        let entries = to_u32(self.finalists(finals)) + 2;
+        let prepare = mean(self.prepared, self.trials_now);
+        // One worker for the choice, others for the tests; a hostile check of the chosen one and of the default.
+        let prepared = (entries + 3 * tests + 4) * prepare + (1 + tests) * (WORKER_START + self.load);
+        let batch = self.final_batch();
+        let blocks = entries * finals.select_blocks * batch + 3 * tests * finals.test_blocks * batch;
+        let least = (entries + 3 * tests) * LEAST_BLOCKS * batch;
+        prepared + blocks.min(Duration::from_secs_f64(finals.budget_s)).max(least)
+    }
+
+    /// How many candidates the final can afford within half its budget: all of them, or fewer when the kernel is slow.
+    #[must_use]
+    pub fn finalists(&self, finals: &FinalsOptions) -> usize {
+        let per_entry = (LEAST_BLOCKS * self.final_batch()).as_secs_f64();
+        let afforded = (finals.budget_s / 2.0 / per_entry).floor() - 2.0;
+        (1..=FINALISTS).rev().find(|n| *n as f64 <= afforded).unwrap_or(1)
+    }
+
+    /// One entry in one block: a launch to warm up, then the batch.
+    fn final_batch(&self) -> Duration {
+        FINAL_BATCH.max(Duration::from_secs_f64(2.0 * self.best().unwrap_or(0.0)))
+    }
+}
+
+/// One search's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Position of the search.
+    pub search: usize,
+    /// When the turn ends.
+    pub until: Duration,
+    /// No more trials than these.
+    pub trials: u64,
+}
+
+/// Splits the time of one physical resource over its searches.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    limit: Limit,
+    finals: FinalsOptions,
+}
+
+impl Planner {
+    /// A planner for `searches` searches. `finals` is adapted to the time there is.
+    #[must_use]
+    pub fn new(limit: Limit, searches: usize, mut finals: FinalsOptions) -> Planner {
+        if let Some(time) = limit.time {
+            let share = time.as_secs_f64() * FINALS_SHARE / searches.max(1) as f64;
+            finals.budget_s = finals.budget_s.min(share).max(0.2);
+        }
+        Planner { limit, finals }
+    }
+
+    /// How finals are run.
+    #[must_use]
+    pub fn finals(&self) -> &FinalsOptions {
+        &self.finals
+    }
+
+    /// When searching must end so that every final still fits; `None` without a time limit.
+    #[must_use]
+    pub fn search_deadline(&self, standings: &[Standing]) -> Option<Duration> {
+        let reserved: Duration = standings.iter().map(|standing| standing.final_time(&self.finals)).sum();
+        Some(self.limit.time?.saturating_sub(reserved))
+    }
+
+    /// Who is next at `now`; `None` when searching is over. Searches without a trial come first, in their order: the
+    /// default of each is measured before anything else.
+    #[must_use]
+    pub fn next(&self, standings: &[Standing], now: Duration) -> Option<Turn> {
+        let deadline = self.search_deadline(standings);
+        let fits = |standing: &Standing| deadline.is_none_or(|deadline| now + standing.per_trial() < deadline);
+        let left = |standing: &Standing| self.limit.trials.map_or(u64::MAX, |n| n.saturating_sub(standing.trials));
+        let open: Vec<usize> =
+            (0..standings.len()).filter(|i| !standings[*i].ended && left(&standings[*i]) > 0).collect();
+        let untried = open.iter().copied().find(|i| standings[*i].trials == 0);
+        if let Some(search) = untried.filter(|_| self.limit.time.is_none_or(|time| now < time)) {
+            return Some(Turn { search, until: now, trials: 1 });
+        }
+        let candidates = open.into_iter().filter(|i| fits(&standings[*i]));
+        // Ties and a gain of zero everywhere go to the search with the fewest trials, then to the first.
+        let search = candidates.max_by(|a, b| {
+            let (x, y) = (&standings[*a], &standings[*b]);
+            x.gain().total_cmp(&y.gain()).then(y.trials.cmp(&x.trials)).then(b.cmp(a))
+        })?;
+        let until = now + TURN.max(TURN_PER_LOAD * standings[search].load);
+        let until = deadline.map_or(until, |deadline| until.min(deadline));
+        Some(Turn { search, until, trials: left(&standings[search]) })
+    }
+}
+
+/// A first guess of how `time` will be split, in seconds per search: in proportion to `weights` (arithmetic × count).
+#[must_use]
+pub fn first_split(time: Duration, weights: &[f64]) -> Vec<f64> {
+    let total: f64 = weights.iter().sum();
+    let even = 1.0 / weights.len().max(1) as f64;
+    let share = |weight: &f64| if total > 0.0 { f64::midpoint(weight / total, even) } else { even };
+    weights.iter().map(|weight| time.as_secs_f64() * share(weight)).collect()
+}
+
+fn mean(total: Duration, n: u64) -> Duration {
+    total / to_u32(usize::try_from(n).unwrap_or(usize::MAX)).max(1)
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+#[path = "planner_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! What a night came to, for the closing table and for programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use measure::Peak;
+use search_space::{Outcome, Schedule};
+use tuning_db::Answer;
+
+/// Where time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Lowering and compiling candidates.
+    pub compile: Duration,
+    /// Expected outputs, checked runs and comparisons.
+    pub verify: Duration,
+    /// Warm-up and samples.
+    pub time: Duration,
+    /// Finals: the same three again in fresh workers, with the start of those.
+    pub finals: Duration,
+}
+
+impl Spent {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.compile + self.verify + self.time + self.finals
+    }
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        self.compile += other.compile;
+        self.verify += other.verify;
+        self.time += other.time;
+        self.finals += other.finals;
+    }
+}
+
+/// The first candidate that failed in some way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FirstFailure {
+    /// What was tried.
+    pub schedule: Schedule,
+    /// What happened, in full.
+    pub message: String,
+}
+
+/// Why a search ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its trials or its time were used up.
+    Limit,
+    /// Every schedule was tried.
+    Exhausted,
+    /// It was asked to stop.
+    Stopped,
+    /// The device or the workload failed, or nothing worked.
+    Failed(String),
+}
+
+/// What the final said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VerdictReport {
+    /// Faster than the default.
+    Keep {
+        /// Time of the default / time of the winner.
+        ratio: f64,
+        /// Lower end of the 95 % interval.
+        lo: f64,
+        /// Upper end.
+        hi: f64,
+    },
+    /// Nothing was shown to be faster than the default.
+    NoGain {
+        /// The best other schedule against the default, where one was left: ratio and interval.
+        best: Option<(f64, f64, f64)>,
+    },
+    /// No final was held, and why.
+    None(String),
+}
+
+/// One workload on one device.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    /// Short text.
+    pub workload: String,
+    /// Canonical key.
+    pub key: String,
+    /// How often the model runs it.
+    pub count: u64,
+    /// Device as users name it.
+    pub device: String,
+    /// Floating-point operations of one call.
+    pub flops: u64,
+    /// Least bytes that one call moves.
+    pub bytes: u64,
+    /// What the device can do at best, all its threads together.
+    pub peak: Option<Peak>,
+    /// Trials, those of earlier runs included.
+    pub trials: u64,
+    /// Trials of this run.
+    pub trials_now: u64,
+    /// Programs measured in this run.
+    pub programs: BTreeSet<String>,
+    /// Outcomes of this run.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// The first failure of each class of this run.
+    pub failures: BTreeMap<Outcome, FirstFailure>,
+    /// Time of the default in seconds: of the final, else of screening.
+    pub default_s: Option<f64>,
+    /// Best time of screening in seconds.
+    pub screened_s: Option<f64>,
+    /// What a look-up answers now.
+    pub answer: Option<Answer>,
+    /// What the final said.
+    pub verdict: VerdictReport,
+    /// Where the time of this run went.
+    pub spent: Spent,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
+impl JobReport {
+    /// Best time in seconds: what a look-up answers, else the best of screening.
+    #[must_use]
+    pub fn best_s(&self) -> Option<f64> {
+        self.answer.as_ref().map(|answer| answer.time.ns / 1e9).or(self.screened_s)
+    }
+
+    /// How near `seconds` comes to the roofline, and which roof it is: `fma` or `read`.
+    #[must_use]
+    pub fn share_of_peak(&self, seconds: f64) -> Option<(f64, &'static str)> {
+        let peak = self.peak?;
+        let roof = |amount: u64, per_s: f64| if per_s > 0.0 { amount as f64 / per_s } else { 0.0 };
+        let (compute, memory) = (roof(self.flops, peak.flops_per_s), roof(self.bytes, peak.bytes_per_s));
+        let (bound, name) = if compute >= memory { (compute, "fma") } else { (memory, "read") };
+        (bound > 0.0 && seconds > 0.0).then(|| (bound / seconds, name))
+    }
+}
+
+/// A whole night.
+#[derive(Clone, Debug)]
+pub struct NightReport {
+    /// One per workload and device, in the order given.
+    pub jobs: Vec<JobReport>,
+    /// Whether it was asked to stop.
+    pub stopped: bool,
+    /// From the start of the run to its end.
+    pub wall: Duration,
+    /// How often a worker was lost.
+    pub lost_workers: u64,
+}
+
+impl NightReport {
+    /// Where the time went, all jobs together.
+    #[must_use]
+    pub fn spent(&self) -> Spent {
+        self.jobs.iter().fold(Spent::default(), |mut sum, job| {
+            sum += job.spent;
+            sum
+        })
+    }
+
+    /// Outcomes of all jobs.
+    #[must_use]
+    pub fn outcomes(&self) -> BTreeMap<Outcome, u64> {
+        let mut sum = BTreeMap::new();
+        for (outcome, n) in self.jobs.iter().flat_map(|job| &job.outcomes) {
+            *sum.entry(*outcome).or_insert(0) += n;
+        }
+        sum
+    }
+}

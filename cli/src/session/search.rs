@@ -1,0 +1,417 @@
+//! One search: a workload on a device, its strategy, and the log that it is a fold over.
+//!
+//! A search only decides; measuring and saving is the [`Night`](super::Night)'s part. Everything it decides becomes an
+//! event *before* it is acted upon, and a strategy fed the same events asks for the same next candidates.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use cost_model::TreeScorer;
+use measure::Measured;
+use search_space::families::SchedulePlan;
+use search_space::space::ParameterSpace;
+use search_space::strategy::{Candidate, Evolution, RandomSearch, Scorer, Strategy, Told};
+use search_space::{Outcome, Schedule, Target, Workload};
+use tuning_db::{Event, Observation, Phase};
+
+use super::SessionError;
+use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
+
+/// Candidates asked for at once: the model ranks as many children at a time, and a replay can tell the rest of a batch.
+const BATCH: usize = 8;
+/// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
+const MOST_KNOWN: usize = 4096;
+
+/// How candidates are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrategyKind {
+    /// Evolution, guided by the model.
+    Evolution,
+    /// Uniform draws.
+    Random,
+}
+
+impl StrategyKind {
+    /// The word on the command line and in sessions.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StrategyKind::Evolution => "evolution",
+            StrategyKind::Random => "random",
+        }
+    }
+}
+
+/// Which learned model ranks an evolution's children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelKind {
+    /// Boosted trees on parameter values.
+    Trees,
+    /// None.
+    None,
+}
+
+impl ModelKind {
+    /// The word on the command line and in sessions.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ModelKind::Trees => "trees",
+            ModelKind::None => "none",
+        }
+    }
+}
+
+/// What identifies a search beside its workload and target. Two runs with the same values continue one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// How candidates are chosen.
+    pub strategy: StrategyKind,
+    /// Which model helps.
+    pub model: ModelKind,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Method {
+    /// Id of the session row that holds the logs of all searches by this method.
+    #[must_use]
+    pub fn session(&self) -> String {
+        format!("{}-{}-{}", self.strategy.as_str(), self.model.as_str(), self.seed)
+    }
+
+    fn build(&self, space: &Arc<ParameterSpace>, default: &Schedule) -> Box<dyn Strategy> {
+        let default = space.config(default).ok();
+        let space = Arc::clone(space);
+        match (self.strategy, self.model) {
+            (StrategyKind::Random, _) => Box::new(RandomSearch::new(space, default, self.seed)),
+            (StrategyKind::Evolution, ModelKind::None) => Box::new(Evolution::new(space, default, None, self.seed)),
+            (StrategyKind::Evolution, ModelKind::Trees) => {
+                let trees: Box<dyn Scorer> = Box::new(TreeScorer::new());
+                Box::new(Evolution::new(space, default, Some(trees), self.seed))
+            }
+        }
+    }
+}
+
+/// A candidate that worked, for the final.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranked {
+    /// Time of one call.
+    pub seconds: f64,
+    /// Its schedule.
+    pub schedule: Schedule,
+}
+
+/// One workload on one device.
+pub struct Search {
+    /// The workload.
+    pub workload: Workload,
+    /// Its key.
+    pub key: String,
+    /// What kernels are generated for.
+    pub target: Target,
+    /// Schedule that is measured first and that the final compares with.
+    pub default: Schedule,
+    /// Schedules.
+    pub space: Arc<ParameterSpace>,
+    strategy: Box<dyn Strategy>,
+    stream: Stream,
+    /// Asked for and not yet told, in order.
+    pending: VecDeque<Candidate>,
+    /// Events that are not handed to the writer yet.
+    unsaved: Vec<Event>,
+    quarantined: BTreeSet<Schedule>,
+    /// What was measured of each program of this workload and target, whoever searched.
+    programs: BTreeMap<String, Told>,
+    /// By time.
+    ranked: Vec<Ranked>,
+    /// Trials in the log.
+    trials: u64,
+    /// Time of the default, in seconds.
+    default_s: Option<f64>,
+    /// Whether a final came after the last trial.
+    finished: bool,
+}
+
+/// What is stored of a search before it begins.
+pub struct Stored {
+    /// All events of its session.
+    pub events: Vec<Event>,
+    /// What must not run again.
+    pub quarantined: Vec<Schedule>,
+    /// Observations of the workload on the target.
+    pub observations: Vec<Observation>,
+}
+
+impl Search {
+    /// Begins or continues the search of `plan` by `method`: replays the log of an earlier run.
+    ///
+    /// A log that this build does not follow (the space or the strategy changed) is left as it is, and a new one is
+    /// begun beside it.
+    ///
+    /// # Errors
+    /// [`SessionError::Log`] when an event cannot be read.
+    pub fn open(
+        workload: &Workload,
+        target: &Target,
+        plan: SchedulePlan,
+        method: Method,
+        stored: Stored,
+    ) -> Result<Search, SessionError> {
+        let space = Arc::new(plan.space);
+        let key = workload.key();
+        let target_key = target.key.to_string();
+        let mut programs = BTreeMap::new();
+        for observation in stored.observations.iter().filter(|o| o.generator == crate::GENERATOR) {
+            if let (Some(hash), Some(told)) = (&observation.program_hash, told_of(observation)) {
+                programs.insert(hash.clone(), told);
+            }
+        }
+        let session = method.session();
+        let base = format!("{:.16}.{:.16}", tuning_db::workload_id(&key), tuning_db::target_id(&target_key));
+        for generation in 0u32.. {
+            let name = if generation == 0 { base.clone() } else { format!("{base}.{generation}") };
+            let mut search = Search {
+                workload: workload.clone(),
+                key: key.clone(),
+                target: target.clone(),
+                default: plan.default.clone(),
+                space: Arc::clone(&space),
+                strategy: method.build(&space, &plan.default),
+                stream: Stream { session: session.clone(), name: name.clone(), next: 0 },
+                pending: VecDeque::new(),
+                unsaved: Vec::new(),
+                quarantined: stored.quarantined.iter().cloned().collect(),
+                programs: programs.clone(),
+                ranked: Vec::new(),
+                trials: 0,
+                default_s: None,
+                finished: false,
+            };
+            let log = stored.events.iter().filter(|event| event.stream == name);
+            if search.replay(log)? {
+                return Ok(search);
+            }
+            tracing::warn!(workload = %workload.summary(), "the stored log does not fit this build; a new one is begun");
+        }
+        unreachable!("a stream without events is always followed")
+    }
+
+    /// Folds stored events into the fresh strategy; false when it does not propose what the log has.
+    fn replay<'a>(&mut self, log: impl Iterator<Item = &'a Event>) -> Result<bool, SessionError> {
+        let mut asked: BTreeMap<u64, Candidate> = BTreeMap::new();
+        for event in log {
+            let unreadable = |error: serde_json::Error| SessionError::Log {
+                stream: event.stream.clone(),
+                sequence: event.sequence,
+                reason: error.to_string(),
+            };
+            self.stream.next = event.sequence + 1;
+            match event.kind.as_str() {
+                ASK => {
+                    let ask: Ask = serde_json::from_value(event.body.clone()).map_err(unreadable)?;
+                    let batch = self.strategy.ask(ask.n);
+                    let same = batch.iter().map(|candidate| &candidate.schedule).eq(&ask.schedules);
+                    if !same || batch.first().is_some_and(|candidate| candidate.id != ask.first) {
+                        return Ok(false);
+                    }
+                    asked.extend(batch.into_iter().map(|candidate| (candidate.id, candidate)));
+                }
+                TELL => {
+                    let tell: Tell = serde_json::from_value(event.body.clone()).map_err(unreadable)?;
+                    let Some(candidate) = asked.remove(&tell.id) else { return Ok(false) };
+                    self.trials += u64::from(tell.by == By::Trial);
+                    self.finished = false;
+                    self.learn(&candidate, tell.result.into());
+                }
+                FINAL => self.finished = true,
+                _ => {}
+            }
+        }
+        self.pending = asked.into_values().collect();
+        Ok(true)
+    }
+
+    /// The next candidate to measure; `None` when the space is exhausted. What needs no measuring is told on the way.
+    pub fn propose(&mut self) -> Option<Candidate> {
+        for _ in 0..MOST_KNOWN {
+            if self.pending.is_empty() {
+                let batch = self.strategy.ask(BATCH);
+                let first = batch.first()?.id;
+                let schedules = batch.iter().map(|candidate| candidate.schedule.clone()).collect();
+                let event = self.stream.event(ASK, &Ask { n: BATCH, first, schedules });
+                self.unsaved.push(event);
+                self.pending.extend(batch);
+            }
+            let candidate = self.pending.front()?.clone();
+            if self.quarantined.contains(&candidate.schedule) {
+                let message = "a run died while this candidate ran, so it is not run again";
+                self.tell(&candidate, By::Quarantine, None, Told::Failed(Outcome::Crash), Some(message.into()));
+                continue;
+            }
+            let program = self.program(&candidate.schedule);
+            match program.as_ref().and_then(|hash| self.programs.get(hash)).copied() {
+                Some(told) => self.tell(&candidate, By::SameProgram, program, told, None),
+                None => return Some(candidate),
+            }
+        }
+        None
+    }
+
+    /// Takes in what became of the candidate that [`Search::propose`] gave.
+    pub fn told(&mut self, candidate: &Candidate, measured: &Measured, control_ns: Option<f64>) -> Told {
+        let told = told_by(measured, control_ns);
+        let program = Some(measured.kernel.program_hash.clone()).filter(|hash| !hash.is_empty());
+        self.trials += 1;
+        self.tell(candidate, By::Trial, program, told, measured.message.clone());
+        told
+    }
+
+    /// Notes that a final was held.
+    pub fn finish(&mut self, verdict: &serde_json::Value) {
+        let event = self.stream.event(FINAL, verdict);
+        self.unsaved.push(event);
+        self.finished = true;
+    }
+
+    /// Whether a final was held since the last trial.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The events since the last call; they belong into the next commit.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.unsaved)
+    }
+
+    /// Trials, those of earlier runs included.
+    #[must_use]
+    pub fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// The fastest so far.
+    #[must_use]
+    pub fn best(&self) -> Option<&Ranked> {
+        self.ranked.first()
+    }
+
+    /// Time of the default in screening, in seconds.
+    #[must_use]
+    pub fn default_s(&self) -> Option<f64> {
+        self.default_s
+    }
+
+    /// Whether the default must not run: a run died while it ran.
+    #[must_use]
+    pub fn default_quarantined(&self) -> bool {
+        self.quarantined.contains(&self.default)
+    }
+
+    /// Up to `n` schedules for the final, the fastest first, without the default and without two of one program.
+    #[must_use]
+    pub fn finalists(&self, n: usize) -> Vec<Schedule> {
+        let mut programs = BTreeSet::from([self.program(&self.default)]);
+        let mut chosen = Vec::new();
+        for Ranked { schedule, .. } in &self.ranked {
+            if chosen.len() == n {
+                break;
+            }
+            if *schedule != self.default && programs.insert(self.program(schedule)) {
+                chosen.push(schedule.clone());
+            }
+        }
+        chosen
+    }
+
+    /// The candidates that would be measured next, as far as they follow from the log alone: the rest of the present
+    /// batch, or a whole new one.
+    pub fn proposals(&mut self, n: usize) -> Vec<Schedule> {
+        if self.propose().is_none() {
+            return Vec::new();
+        }
+        let known = |schedule: &Schedule| {
+            self.quarantined.contains(schedule)
+                || self.program(schedule).is_some_and(|hash| self.programs.contains_key(&hash))
+        };
+        let mut proposed = Vec::new();
+        let mut programs = BTreeSet::new();
+        for candidate in self.pending.iter().filter(|candidate| !known(&candidate.schedule)) {
+            if proposed.len() < n && self.program(&candidate.schedule).is_none_or(|hash| programs.insert(hash)) {
+                proposed.push(candidate.schedule.clone());
+            }
+        }
+        proposed
+    }
+
+    /// Hash of the program of a schedule; `None` when it cannot be lowered, which the worker will say.
+    fn program(&self, schedule: &Schedule) -> Option<String> {
+        // A fault of lowering is one candidate's, never the night's.
+        let lowered = catch_unwind(AssertUnwindSafe(|| codegen::lower(&self.workload, &self.target, schedule)));
+        lowered.ok()?.ok().map(|lowered| lowered.program_hash())
+    }
+
+    fn tell(
+        &mut self,
+        candidate: &Candidate,
+        by: By,
+        program: Option<String>,
+        told: Told,
+        message: Option<String>,
+    ) {
+        let front = self.pending.pop_front();
+        debug_assert_eq!(front.map(|front| front.id), Some(candidate.id), "candidates are told in order");
+        let event = self.stream.event(TELL, &Tell { id: candidate.id, by, result: told.into(), message });
+        self.unsaved.push(event);
+        if let Some(hash) = program {
+            self.programs.entry(hash).or_insert(told);
+        }
+        self.finished = false;
+        self.learn(candidate, told);
+    }
+
+    fn learn(&mut self, candidate: &Candidate, told: Told) {
+        self.strategy.tell(candidate.id, told);
+        let Told::Time { seconds } = told else { return };
+        if candidate.schedule == self.default {
+            self.default_s = Some(seconds);
+        }
+        let at = self.ranked.partition_point(|ranked| ranked.seconds <= seconds);
+        self.ranked.insert(at, Ranked { seconds, schedule: candidate.schedule.clone() });
+    }
+}
+
+/// What a strategy is told of a measurement. Drift is divided out with the control kernel.
+fn told_by(measured: &Measured, control_ns: Option<f64>) -> Told {
+    if measured.outcome != Outcome::Ok {
+        return Told::Failed(measured.outcome);
+    }
+    if let Some(ns) = measured.censored_at_least_ns {
+        return Told::Censored { at_least_seconds: ns / 1e9 };
+    }
+    match control_ns.and_then(|control| measured.steady_ns(control)).or_else(|| measured.median_ns()) {
+        Some(ns) if ns > 0.0 => Told::Time { seconds: ns / 1e9 },
+        // Verified but without a usable time: nothing to steer by.
+        _ => Told::Failed(Outcome::ResourceLimit),
+    }
+}
+
+/// What a stored observation says about its program.
+fn told_of(observation: &Observation) -> Option<Told> {
+    match (observation.outcome, observation.phase) {
+        // A dead worker may have been the machine's fault, and another schedule is another chance.
+        (Outcome::Timeout | Outcome::Crash | Outcome::LostDevice, _) => None,
+        (Outcome::Ok, Phase::Final) => None,
+        (Outcome::Ok, _) => match observation.at_least_ns {
+            Some(ns) => Some(Told::Censored { at_least_seconds: ns / 1e9 }),
+            None => {
+                let seconds = measure::protocol::stats::median(&observation.samples_ns)? / 1e9;
+                Some(Told::Time { seconds })
+            }
+        },
+        (outcome, _) => Some(Told::Failed(outcome)),
+    }
+}
