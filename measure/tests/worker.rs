@@ -1,11 +1,14 @@
 //! Real worker processes on the real processor: what candidates may do to a night.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use search_space::families::plan;
 use search_space::{Outcome, Schedule, Workload};
 use tilewright_measure::device::fixtures::Fault;
+use tilewright_measure::resource::Resource;
 use tilewright_measure::{
     DeviceHandle, DeviceSpec, Error, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict, WorkerOptions,
     list_devices,
@@ -207,42 +210,101 @@ fn workers_end_with_their_handle_and_leave_no_descriptor_behind() {
     assert!(after < before + 40, "{before} descriptors before, {after} after 40 workers");
 }
 
+/// Names the file into which a tuner that is to be killed writes the process id of its worker.
+const VICTIM: &str = "TILEWRIGHT_TEST_VICTIM";
+
+/// No test by itself: the tuner that [`workers_die_with_their_tuner`] kills.
 #[test]
-fn a_worker_dies_with_its_tuner() {
-    // A tuner in between: a shell that starts a worker as its child with a pipe, and is killed.
-    let worker = env!("CARGO_BIN_EXE_tilewright-worker");
-    let script = format!("sleep 60 | {worker} worker --device cpu & echo $!; wait");
-    let mut shell = shell(&script);
-    let id = first_line(&mut shell);
-    assert!(std::path::Path::new(&format!("/proc/{id}")).exists());
-    // End of stdin: the worker leaves by itself.
-    kill_group(&shell);
-    let _ = shell.wait();
-    let start = Instant::now();
-    while std::path::Path::new(&format!("/proc/{id}/exe")).exists() {
-        assert!(start.elapsed() < Duration::from_secs(10), "worker {id} outlived its tuner");
-        std::thread::sleep(Duration::from_millis(10));
+fn the_tuner_that_is_killed() {
+    let Ok(file) = std::env::var(VICTIM) else { return };
+    if let Some(file) = file.strip_prefix("deaf:") {
+        // A worker that never reads its stdin, so that only the signal of the dying parent can end it.
+        let script = format!("echo $$ > {file}.new; mv {file}.new {file}; exec sleep 60");
+        let options = WorkerOptions {
+            executable: Some("/bin/sh".into()),
+            args: vec!["-c".into(), script],
+            open_timeout: Duration::from_secs(60),
+            ..options()
+        };
+        let _ = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1 }, options);
+        return;
+    }
+    let mut device = open("fixture:hang/1", WorkerOptions { timeout: Duration::from_secs(60), ..options() });
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    let new = format!("{file}.new");
+    std::fs::write(&new, device.worker_id().unwrap().to_string()).unwrap();
+    std::fs::rename(&new, &file).unwrap();
+    screen(&mut device, &workload, &default);
+}
+
+#[test]
+fn workers_die_with_their_tuner() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["", "deaf:"] {
+        let file = folder.path().join(format!("worker{}", kind.len()));
+        let mut tuner = tuner(&format!("{kind}{}", file.display()));
+        let start = Instant::now();
+        let id = loop {
+            if let Ok(id) = std::fs::read_to_string(&file) {
+                break id.trim().to_string();
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "no worker came up");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        // Into the hanging kernel.
+        std::thread::sleep(Duration::from_millis(500));
+        let lives = || std::fs::read_link(format!("/proc/{id}/exe")).is_ok();
+        assert!(lives());
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+        let start = Instant::now();
+        while lives() {
+            assert!(start.elapsed() < Duration::from_secs(10), "worker {id} outlived its tuner ({kind})");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the process under test is not a worker")]
-fn shell(script: &str) -> std::process::Child {
-    use std::os::unix::process::CommandExt;
+fn tuner(victim: &str) -> std::process::Child {
     use std::process::{Command, Stdio};
-    Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap()
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_tuner_that_is_killed"])
+        .env(VICTIM, victim)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
-fn first_line(shell: &mut std::process::Child) -> String {
-    use std::io::{BufRead, BufReader};
-    let mut line = String::new();
-    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    line.trim().to_string()
+#[test]
+fn no_clock_runs_while_another_holds_the_processor() {
+    let mut device = open("cpu", WorkerOptions { resource_timeout: Duration::from_millis(100), ..options() });
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    let resource = Resource::open(&device.identity().resource).unwrap();
+    let held = resource.hold(Duration::from_secs(120)).unwrap();
+    let error = device.measure(&workload, &default, &ScreenOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::ResourceBusy { .. }), "{error}");
+    drop(held);
 }
 
-fn kill_group(shell: &std::process::Child) {
-    let group = i32::try_from(shell.id()).unwrap();
-    // SAFETY: the group was made for this shell.
-    unsafe { libc::kill(-group, libc::SIGKILL) };
+#[test]
+fn several_threads_compute_the_same() {
+    let mut device = match DeviceHandle::open(&DeviceSpec::Cpu { threads: 2 }, options()) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    let workload = matmul(96);
+    let (default, drawn) = schedules(&device, &workload, 12);
+    for schedule in drawn.iter().chain([&default]) {
+        let measured = screen(&mut device, &workload, schedule);
+        assert_eq!(measured.outcome, Outcome::Ok, "{schedule}: {:?}", measured.message);
+    }
+    assert!(drawn.iter().any(|schedule| schedule.name("par").is_some_and(|par| par != "-")), "none is parallel");
 }
 
 #[test]

@@ -175,11 +175,11 @@ impl<D: Device> Device for FixtureDevice<D> {
         let ns = self.inner.run(&mut kernel.inner, memory)?;
         if fault == Fault::Wrong || (fault == Fault::Flicker && kernel.runs.is_multiple_of(2)) {
             let mut bytes = self.inner.read(memory, kernel.output)?;
-            let middle = bytes.len() / 2 & !3;
+            let middle = (bytes.len() / 2) & !3;
             // One unit in the last place (little-endian f32), or a far larger number.
             match fault {
                 Fault::Flicker => bytes[middle] ^= 1,
-                _ => bytes[middle + 3 - middle % 4] ^= 0x10,
+                _ => bytes[middle + 3] ^= 0x10,
             }
             self.inner.write(memory, kernel.output, &bytes)?;
         }

@@ -41,7 +41,7 @@ impl Default for ScreenOptions {
             cutoff_factor: 2.0,
             samples: 6,
             blocks: 2,
-            repeats: 4,
+            repeats: 2,
             warmup: 4,
             budget_ns: 50e6,
         }

@@ -10,6 +10,8 @@ use crate::device::Batch;
 
 /// Two batches agree when they differ by less than this ratio.
 const AGREE: f64 = 0.05;
+/// A first launch this much beyond the limit is not explained by cold caches.
+const FAR_SLOWER: f64 = 4.0;
 /// Fewest samples before a candidate is dropped.
 const LEAST_SAMPLES: u32 = 3;
 
@@ -103,7 +105,7 @@ pub fn screen<S: Source>(
 }
 
 /// Runs batches until two agree, or the candidate is clearly too slow to matter. Gives launches per batch and the time
-/// of one launch.
+/// of one launch. The checked runs came before, so a candidate that was far too slow there needs no further warmth.
 fn warm_up<S: Source>(
     source: &mut S,
     first_ns: f64,
@@ -114,6 +116,9 @@ fn warm_up<S: Source>(
 ) -> Result<(u32, f64), S::Error> {
     let mut launch_ns = first_ns.max(1.0);
     let mut launches = launches_for(min_batch_ns, launch_ns);
+    if clearly_slow(launch_ns / FAR_SLOWER) {
+        return Ok((launches, launch_ns));
+    }
     for _ in 0..options.warmup.max(1) {
         let batch = source.batch(launches)?;
         *spent_ns += batch.ns;
@@ -129,7 +134,12 @@ fn warm_up<S: Source>(
     Ok((launches, launch_ns))
 }
 
-/// A batch in which nothing else ran, if one of `1 + repeats` is; otherwise the fastest of them.
+/// A batch in which nothing else ran, if one of `1 + repeats` is; otherwise the fastest of them. Adds what it took to
+/// `spent_ns`.
+///
+/// # Errors
+///
+/// Whatever the source fails with.
 pub fn undisturbed<S: Source>(
     source: &mut S,
     launches: u32,
@@ -202,6 +212,18 @@ mod tests {
         assert_eq!(screened.censored_at_least_ns, Some(5000.0));
         // 1.5 times the best is slower, but not clearly: it gets all its samples.
         let screened = run(&mut synthetic(1500.0), &ScreenOptions { cutoff_ns: Some(1000.0), ..Default::default() });
+        assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (6, None));
+    }
+
+    #[test]
+    fn a_hopeless_candidate_runs_only_for_its_three_samples() {
+        let mut source = synthetic(5e6);
+        let screened = run(&mut source, &ScreenOptions { cutoff_ns: Some(1e5), ..Default::default() });
+        assert_eq!((source.batches, screened.censored_at_least_ns), (3, Some(5e6)));
+        // A cold first launch alone condemns nobody.
+        let mut source = synthetic(1e5);
+        let options = ScreenOptions { cutoff_ns: Some(1e5), ..Default::default() };
+        let screened = screen(&mut source, 5e6, 200e3, &options).unwrap();
         assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (6, None));
     }
 

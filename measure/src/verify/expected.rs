@@ -7,9 +7,9 @@ use search_space::{Workload, reference};
 
 use super::inputs::Inputs;
 
-/// Most chosen points, and most multiply-adds spent on them.
-const MAX_POINTS: usize = 1 << 14;
-const POINT_MADDS: u64 = 1 << 26;
+/// Most chosen points, and most multiply-adds spent on them: some tenth of a second.
+pub(super) const MAX_POINTS: usize = 1 << 12;
+const POINT_MADDS: u64 = 1 << 24;
 
 /// How values are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,8 +31,14 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Evaluates the reference, in full up to `full_madds` multiply-adds.
-    pub(super) fn new(workload: &Workload, inputs: &Inputs, full_madds: u64, class: Class) -> Result<Expected, String> {
+    /// Evaluates the reference, in full up to `full_madds` multiply-adds, beyond that at `most_points` points.
+    pub(super) fn new(
+        workload: &Workload,
+        inputs: &Inputs,
+        full_madds: u64,
+        most_points: usize,
+        class: Class,
+    ) -> Result<Expected, String> {
         let output = workload.outputs()[0];
         let dtype = workload.operands[output].dtype;
         let data = inputs.values();
@@ -40,7 +46,7 @@ impl Expected {
             let mut outputs = reference::evaluate(workload, &data).map_err(|error| error.to_string())?;
             return Ok(Expected { dtype, class, positions: None, values: outputs.swap_remove(0) });
         }
-        let points = points(workload);
+        let points = points(workload, most_points);
         let values = reference::evaluate_points(workload, &data, &points).map_err(|error| error.to_string())?;
         let position = |point: &Vec<u64>| {
             let address = reference::output_address(workload, output, point).and_then(|at| usize::try_from(at).ok());
@@ -103,11 +109,11 @@ impl Expected {
 }
 
 /// Output points worth looking at: lines along every axis through the corners, then random ones.
-fn points(workload: &Workload) -> Vec<Vec<u64>> {
+fn points(workload: &Workload, most: usize) -> Vec<Vec<u64>> {
     let extents: Vec<u64> =
         reference::output_axes(workload).iter().map(|axis| workload.axes[*axis].extent.max()).collect();
     let affordable = POINT_MADDS / super::reduction_length(workload).max(1);
-    let wanted = usize::try_from(affordable).unwrap_or(MAX_POINTS).clamp(64, MAX_POINTS);
+    let wanted = usize::try_from(affordable).unwrap_or(most).clamp(64, most.max(64));
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     let mut points = Vec::new();
     // Lines may take three quarters; on long ones every n-th element, always with both ends.

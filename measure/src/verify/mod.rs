@@ -28,7 +28,7 @@ use search_space::workload::{DType, Determinism, EpilogueStep, MathMode, Op};
 use search_space::{Outcome, Workload};
 
 use crate::device::{Device, Failure};
-use expected::{Class, Expected};
+use expected::{Class, Expected, MAX_POINTS};
 pub use inputs::Inputs;
 use sketch::Sketch;
 
@@ -231,20 +231,21 @@ impl Case {
         let inputs = Inputs::ternary(workload)?;
         let sketches = if workload_madds(workload) > FULL_MADDS { Sketch::both(workload, &inputs) } else { Vec::new() };
         // Where no product check applies (ReLU), the reference computes more in full instead.
-        let full = if sketches.is_empty() { FULL_MADDS << 3 } else { FULL_MADDS };
-        let expected = Expected::new(workload, &inputs, full, Class::Bits)?;
+        let (full, points) =
+            if sketches.is_empty() { (FULL_MADDS << 3, MAX_POINTS) } else { (FULL_MADDS, MAX_POINTS / 4) };
+        let expected = Expected::new(workload, &inputs, full, points, Class::Bits)?;
         Ok(Case { check: Check::Exact, inputs, expected, sketches })
     }
 
     fn numeric(workload: &Workload) -> Result<Case, String> {
         let inputs = Inputs::normal(workload)?;
-        let expected = Expected::new(workload, &inputs, FULL_MADDS, Class::Within(bound(workload)))?;
+        let expected = Expected::new(workload, &inputs, FULL_MADDS, MAX_POINTS, Class::Within(bound(workload)))?;
         Ok(Case { check: Check::Numeric, inputs, expected, sketches: Vec::new() })
     }
 
     fn hostile(workload: &Workload) -> Result<Case, String> {
         let inputs = Inputs::hostile(workload)?;
-        let expected = Expected::new(workload, &inputs, FULL_MADDS, Class::Within(bound(workload)))?;
+        let expected = Expected::new(workload, &inputs, FULL_MADDS, MAX_POINTS, Class::Within(bound(workload)))?;
         Ok(Case { check: Check::Hostile, inputs, expected, sketches: Vec::new() })
     }
 }

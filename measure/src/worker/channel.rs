@@ -182,3 +182,105 @@ impl Channel {
 fn ran_out_of_memory(printed: &str) -> bool {
     ["memory allocation of", "std::bad_alloc", "LLVM ERROR: out of memory"].iter().any(|words| printed.contains(words))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker made of a shell script.
+    fn shell(script: &str, address_space_bytes: Option<u64>) -> Channel {
+        let args = ["-c".to_string(), script.to_string()];
+        Channel::start(Path::new("/bin/sh"), &args, address_space_bytes, 100 << 20).unwrap()
+    }
+
+    /// What becomes of it.
+    fn fate(script: &str, patience: Patience) -> Lost {
+        let mut channel = shell(script, None);
+        let cause = loop {
+            if let Err(cause) = channel.next(patience) {
+                break cause;
+            }
+        };
+        channel.bury(cause)
+    }
+
+    const SHORT: Patience = Patience::Total(Duration::from_millis(300));
+    const LONG: Patience = Patience::Total(Duration::from_secs(20));
+    /// `{"Done":"Loaded"}` as a frame.
+    const LOADED: &str = r#"printf '\021\000\000\000{"Done":"Loaded"}'"#;
+
+    #[test]
+    fn each_end_has_its_class() {
+        let late = fate("sleep 30", SHORT).failure;
+        assert_eq!(
+            (late.outcome, late.message.as_str()),
+            (Outcome::Timeout, "killed after 0.3 s while opening the device")
+        );
+        let gone = fate("exit 3", LONG).failure;
+        assert_eq!(
+            (gone.outcome, gone.message.as_str()),
+            (Outcome::Crash, "the worker died while opening the device: exit code 3")
+        );
+        let abort = fate("kill -ABRT $$", LONG).failure;
+        assert!(abort.outcome == Outcome::Crash && abort.message.ends_with("signal 6 (SIGABRT)"), "{abort}");
+        let words = fate("echo 'terminate called after std::bad_alloc' >&2; kill -ABRT $$", LONG);
+        assert_eq!(
+            (words.failure.outcome, words.printed.as_str()),
+            (Outcome::ResourceLimit, "terminate called after std::bad_alloc")
+        );
+        let closed = fate("exec 1>&-; sleep 30", LONG).failure;
+        assert!(
+            closed.outcome == Outcome::Crash && closed.message.ends_with("it closed the pipe to the tuner"),
+            "{closed}"
+        );
+        let garbage = fate("echo hello, hello; sleep 30", LONG).failure;
+        assert!(garbage.outcome == Outcome::Crash && garbage.message.contains("something else wrote"), "{garbage}");
+    }
+
+    #[test]
+    fn memory_beyond_the_cap_is_seen_from_outside() {
+        let lost = fate("x=$(head -c 300000000 /dev/zero | tr '\\0' a); sleep 30", LONG).failure;
+        assert_eq!(lost.outcome, Outcome::ResourceLimit, "{lost}");
+        assert!(lost.message.contains("of 100 MiB"), "{lost}");
+    }
+
+    #[test]
+    fn signs_of_life_extend_only_the_patience_per_step() {
+        let chatter = format!("while true; do {LOADED}; sleep 0.1; done");
+        let start = Instant::now();
+        assert_eq!(fate(&chatter, SHORT).failure.outcome, Outcome::Timeout);
+        assert!(start.elapsed() < Duration::from_secs(10));
+        let spoken = format!("for i in 1 2 3 4 5 6; do {LOADED}; sleep 0.1; done; sleep 30");
+        let start = Instant::now();
+        let patience = Patience::PerStep(Duration::from_millis(400));
+        assert_eq!(fate(&spoken, patience).failure.outcome, Outcome::Timeout);
+        assert!(start.elapsed() > Duration::from_millis(900));
+    }
+
+    #[test]
+    fn what_is_printed_is_kept_in_bounds() {
+        let lost = fate("head -c 50000000 /dev/zero | tr '\\0' a >&2; echo last words >&2", LONG);
+        assert!(lost.printed.len() <= 16 << 10 && lost.printed.ends_with("last words"), "{}", lost.printed.len());
+    }
+
+    #[test]
+    fn limits_are_set_before_the_worker_starts() {
+        let script = "test $(ulimit -c) = 0 && test $(ulimit -v) = 204800 && exit 7";
+        let mut channel = shell(script, Some(200 << 20));
+        let cause = channel.next(LONG).unwrap_err();
+        let lost = channel.bury(cause);
+        assert!(lost.failure.message.ends_with("exit code 7"), "{}", lost.failure);
+    }
+
+    #[test]
+    fn the_whole_process_group_dies() {
+        let mut channel = shell("sleep 30 & echo $! >&2; wait", None);
+        assert!(matches!(channel.next(SHORT), Err(Cause::Deadline(_))));
+        let lost = channel.bury(Cause::OutOfTurn);
+        let grandchild = format!("/proc/{}/exe", lost.printed);
+        let start = Instant::now();
+        while std::fs::read_link(&grandchild).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(5), "a grandchild survived");
+        }
+    }
+}

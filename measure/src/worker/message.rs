@@ -49,7 +49,7 @@ pub(crate) enum Event {
     /// The device is open. Sent once.
     Ready {
         /// Which device.
-        identity: Identity,
+        identity: Box<Identity>,
         /// The control kernel's time at the start.
         control_ns: Option<f64>,
     },

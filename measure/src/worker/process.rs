@@ -167,12 +167,13 @@ fn command(executable: &Path) -> Command {
 }
 
 type Spawned = io::Result<Child>;
+type Order = (Command, Sender<Spawned>);
 
 /// Spawns on a thread that lives as long as the process: `PR_SET_PDEATHSIG` fires when the *thread* that forked ends.
 fn spawn(command: Command) -> Spawned {
-    static SPAWNER: OnceLock<Mutex<Sender<(Command, Sender<Spawned>)>>> = OnceLock::new();
+    static SPAWNER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (sender, receiver) = channel::<(Command, Sender<Spawned>)>();
+        let (sender, receiver) = channel::<Order>();
         std::thread::spawn(move || {
             for (mut command, reply) in receiver {
                 let _ = reply.send(command.spawn());

@@ -105,7 +105,7 @@ fn answer<D: Device>(device: Result<D, Failure>, requests: &Receiver<Request>, m
         Ok(device) => device,
         Err(failure) => return frame::write(&mut out, &Event::Refused { message: failure.message }),
     };
-    let identity = device.identity().clone();
+    let identity = Box::new(device.identity().clone());
     // The first pass is cold; the smallest of a few is the control kernel's usual time.
     let control_ns = (0..16).filter_map(|_| device.control()).min_by(f64::total_cmp);
     frame::write(&mut out, &Event::Ready { identity, control_ns })?;
