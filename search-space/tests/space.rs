@@ -327,21 +327,46 @@ fn a_count_beyond_128_bits_is_an_error() {
     assert_eq!(joined.build().unwrap_err(), SpaceError::CountOverflow);
 }
 
-#[test]
-fn the_node_limit_names_parameter_and_constraints() {
-    // Two sums over the same parameters, taken modulo different primes: their residuals do not merge.
+/// Twelve parameters of forty values.
+fn wide(limit: usize) -> SpaceBuilder {
     let mut builder = SpaceBuilder::new();
-    for name in ["p", "q", "r", "s", "t"] {
-        builder.param(name, 1..=40);
+    for number in 0..12 {
+        builder.param(format!("p{number}"), 1..=40);
     }
-    builder.require("first", "(p * p + 3 * q + r * r * 5 + 7 * s + t) % 211 < 90");
-    builder.require("second", "(p + 5 * q * q + r + s * s + 11 * t) % 199 < 90");
-    let SpaceError::TooWide { parameter, constraints, limit } = builder.node_limit(3000).build().unwrap_err() else {
-        panic!("the space is too wide for 3000 nodes")
+    builder.node_limit(limit);
+    builder
+}
+
+#[test]
+fn a_constraint_too_wide_by_itself_is_named() {
+    // No two prefixes leave the same residual, so without the limit this would not end.
+    let terms: Vec<String> = (0..12i64).map(|number| format!("{} * p{number}", 41i64.pow(number as u32))).collect();
+    let mut builder = wide(5000);
+    builder.require("harmless", "p0 <= 39").require("endless", &format!("({}) % 1000003 < 500000", terms.join(" + ")));
+    let SpaceError::TooWide { parameter, constraints, limit } = builder.build().unwrap_err() else {
+        panic!("the constraint is too wide")
     };
-    assert!(["p", "q", "r", "s", "t"].contains(&parameter.as_str()));
-    assert!(constraints == "first`, `second" || constraints == "first" || constraints == "second", "{constraints}");
-    assert_eq!(limit, 3000);
+    assert!(parameter.starts_with('p'));
+    assert_eq!((constraints.as_str(), limit), ("endless", 5000));
+}
+
+#[test]
+fn constraints_too_wide_together_are_named() {
+    // Each alone has as few residuals as its divisor; together they have the product.
+    let weights = [1, 2, 3, 5, 7, 11, 4];
+    let mut builder = SpaceBuilder::new();
+    (0..7).for_each(|number| _ = builder.param(format!("p{number}"), 1..=12));
+    for (turn, divisor) in [13, 17, 19, 23].into_iter().enumerate() {
+        let terms: Vec<String> =
+            (0..7).map(|at| format!("{} * p{at}", weights[(at * (turn + 1) + turn) % 7])).collect();
+        builder.require(format!("mod{divisor}"), &format!("({}) % {divisor} == 0", terms.join(" + ")));
+    }
+    builder.node_limit(60_000);
+    let SpaceError::TooWide { parameter, constraints, .. } = builder.build().unwrap_err() else {
+        panic!("the constraints are too wide together")
+    };
+    assert!(parameter.starts_with('p'));
+    assert_eq!(constraints, "mod13`, `mod17`, `mod19`, `mod23");
 }
 
 #[test]
