@@ -1,5 +1,7 @@
 //! `./dev` on machines that lack something: a stand-in machine is a folder of small programs that is the whole `PATH`.
 
+#![allow(clippy::disallowed_methods, reason = "the program started is the thing under test")]
+
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

@@ -26,6 +26,13 @@ fn main() -> ExitCode {
         Ok(lab) => lab,
         Err(error) => return usage(&format!("error: {error:#}")),
     };
+    let interrupted = ctrlc::set_handler(|| {
+        check::kill_all();
+        std::process::exit(130);
+    });
+    if let Err(error) = interrupted {
+        return usage(&format!("error: cannot handle Ctrl-C: {error}"));
+    }
     match check::run(&bars, &lab, &mut out) {
         Ok(Tally { failed: 0, .. }) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

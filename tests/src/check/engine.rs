@@ -32,14 +32,15 @@ struct Run {
     distinct: f64,
 }
 
-/// The closing line of `tune --json` for one workload.
+/// The last line of `tune --json`. A final compiles, verifies and times once more.
 #[derive(Deserialize)]
-struct Done {
+struct Summary {
     trials: u64,
     distinct: u32,
     compile_s: f64,
     verify_s: f64,
-    timing_s: f64,
+    time_s: f64,
+    finals_s: f64,
 }
 
 fn tune(lab: &Lab) -> anyhow::Result<Run> {
@@ -49,13 +50,13 @@ fn tune(lab: &Lab) -> anyhow::Result<Run> {
     let workload = "matmul m=256 n=256 k=256 dtype=f32";
     let arguments = ["tune", workload, "--device", "cpu", "--trials", &trials, "--db", &database, "--json"];
     let ran = lab.run(arguments, Duration::from_secs(180))?.ok()?;
-    let line = ran.stdout.lines().rfind(|line| line.contains(r#""event":"done""#));
-    let done: Done =
+    let line = ran.stdout.lines().rfind(|line| line.contains(r#""kind":"summary""#));
+    let done: Summary =
         serde_json::from_str(line.context("tune --json gave no closing line")?).context("its closing line")?;
     anyhow::ensure!(done.trials == TRIALS, "{} trials were run, not {TRIALS}", done.trials);
     Ok(Run {
         wall_s: ran.wall.as_secs_f64(),
-        busy_s: done.compile_s + done.verify_s + done.timing_s,
+        busy_s: done.compile_s + done.verify_s + done.time_s + done.finals_s,
         distinct: f64::from(done.distinct),
     })
 }

@@ -3,7 +3,8 @@
 //! After each: no trial that was counted on stdout is missing, the file is sound, no process is left, and the next run
 //! goes on with exactly the candidates that a replay of the event log proposes.
 
-use super::{Bar, Finding, Lab, lab};
+use super::lab::Group;
+use super::{Bar, Finding, Lab};
 use anyhow::{Context, ensure};
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -69,16 +70,17 @@ fn killed_tune(lab: &Lab, database: &Path, delay: Duration, mark: &str) -> anyho
     let database = database.to_string_lossy();
     let mut command =
         lab.command(["tune", WORKLOAD, "--device", "cpu", "--time", "60s", "--seed", "1", "--db", &database, "--json"]);
-    let mut child = command.env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let stdout = child.stdout.take().context("no stdout")?;
+    command.env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tune = Group::start(command)?;
+    let stdout = tune.child.stdout.take().context("no stdout")?;
     let lines = std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).collect::<Vec<_>>());
     std::thread::sleep(delay);
-    let early = child.try_wait()?;
-    lab::kill_group(&child);
-    child.wait()?;
+    let early = tune.child.try_wait()?;
+    let stderr = tune.child.stderr.take();
+    drop(tune); // kills the group
     if let Some(status) = early {
         let mut said = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
+        if let Some(mut stderr) = stderr {
             std::io::Read::read_to_string(&mut stderr, &mut said)?;
         }
         anyhow::bail!(
@@ -89,7 +91,7 @@ fn killed_tune(lab: &Lab, database: &Path, delay: Duration, mark: &str) -> anyho
     let lines = lines.join().ok().context("reading the trials")?;
     // A line that the kill cut short was not shown whole, so it does not count.
     let events = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(events.filter(|event| event["event"] == "trial").collect())
+    Ok(events.filter(|event| event["kind"] == "trial").collect())
 }
 
 /// The schedules that a replay of the event log proposes next.
@@ -135,7 +137,6 @@ fn marked(entry: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     /// A seeded orphan: a grandchild in a session of its own, which killing the group does not reach.
@@ -143,11 +144,10 @@ mod tests {
     fn a_process_that_left_the_group_is_found() {
         let mark = format!("test-{}", std::process::id());
         let mut command = Command::new("sh");
-        command.args(["-c", "setsid sleep 30 & sleep 30"]).env(MARK, &mark).process_group(0);
-        let mut child = command.spawn().unwrap();
+        command.args(["-c", "setsid sleep 30 & sleep 30"]).env(MARK, &mark);
+        let group = Group::start(command).unwrap();
         std::thread::sleep(Duration::from_millis(200));
-        lab::kill_group(&child);
-        child.wait().unwrap();
+        drop(group);
         let orphans = orphans(&mark);
         assert_eq!(orphans.len(), 1, "{orphans:?}");
         // SAFETY: the process was started by this test and is still there.

@@ -1,10 +1,12 @@
 //! Where bars are measured: the `tilewright` program, the repository, a scratch folder, and commands with a deadline.
 
 use anyhow::{Context, bail};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What bars share.
@@ -70,11 +72,11 @@ impl Lab {
         Some(folder.join(name)).filter(|path| path.is_file())
     }
 
-    /// `tilewright` with these arguments, in a process group of its own.
+    /// `tilewright` with these arguments.
     #[must_use]
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.tilewright);
-        command.args(arguments).current_dir(&self.root).stdin(Stdio::null()).process_group(0);
+        command.args(arguments).current_dir(&self.root).stdin(Stdio::null());
         command
     }
 
@@ -130,23 +132,22 @@ fn repository() -> PathBuf {
     tests.parent().unwrap_or(tests).to_owned()
 }
 
-/// Runs `command`, which leads a process group of its own, and kills the group at the deadline.
+/// Runs `command` in a process group of its own, and kills the group at the deadline.
 ///
 /// # Errors
 /// When it cannot be started, or is not done after `limit`.
 pub(super) fn run(mut command: Command, limit: Duration) -> anyhow::Result<Ran> {
     let start = Instant::now();
-    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
-    let stdout = drain(child.stdout.take());
-    let stderr = drain(child.stderr.take());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut group = Group::start(command)?;
+    let stdout = drain(group.child.stdout.take());
+    let stderr = drain(group.child.stderr.take());
     let status = loop {
-        if let Some(status) = child.try_wait().context("waiting for a command")? {
+        if let Some(status) = group.child.try_wait().context("waiting for a command")? {
             break status;
         }
         if start.elapsed() > limit {
-            kill_group(&child);
-            child.wait().context("waiting for a killed command")?;
+            drop(group);
             let said = stderr.join().unwrap_or_default();
             bail!("not done after {limit:?}; last said: {}", said.lines().last().unwrap_or("(nothing)"));
         }
@@ -169,10 +170,54 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<St
     })
 }
 
-/// Sends SIGKILL to the process group that `child` leads.
-pub(super) fn kill_group(child: &Child) {
-    let Ok(group) = i32::try_from(child.id()) else { return };
-    // SAFETY: `kill` reads no memory of ours; the child has not been waited for, so its group cannot be another's.
+/// A child process that leads a process group of its own. The whole group is killed when this is dropped, and by
+/// [`kill_all`].
+pub(super) struct Group {
+    /// The leader.
+    pub(super) child: Child,
+}
+
+/// The groups that are running, by the id of their leader.
+static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Group {
+    /// Starts `command` as the leader of a new group.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(mut command: Command) -> anyhow::Result<Group> {
+        // Held over the start, so that `kill_all` misses nothing.
+        let mut groups = groups();
+        let child = command.process_group(0).spawn();
+        let child = child.with_context(|| format!("starting {}", command.get_program().display()))?;
+        groups.insert(child.id());
+        Ok(Group { child })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Out of the set before the leader is waited for: afterwards its number may be another's.
+        groups().remove(&self.child.id());
+        kill(self.child.id());
+        // It was killed, so this ends; its status says nothing more.
+        let _ = self.child.wait();
+    }
+}
+
+/// Kills every group that is running: for an interrupted `check`, whose children a terminal's Ctrl-C does not reach.
+pub fn kill_all() {
+    groups().iter().for_each(|&leader| kill(leader));
+}
+
+/// Sends SIGKILL to the process group of `leader`, a child that was not waited for.
+fn kill(leader: u32) {
+    let Ok(group) = i32::try_from(leader) else { return };
+    // SAFETY: `kill` reads no memory of ours.
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 

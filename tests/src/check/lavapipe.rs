@@ -33,12 +33,16 @@ fn compare(lab: &Lab) -> anyhow::Result<Finding> {
 }
 
 fn lavapipe() -> Option<wgpu::Adapter> {
+    adapters().into_iter().find(|adapter| adapter.get_info().name.contains("llvmpipe"))
+}
+
+/// The Vulkan adapters of this machine, seen without our own device code.
+pub(super) fn adapters() -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN,
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::VULKAN));
-    adapters.into_iter().find(|adapter| adapter.get_info().name.contains("llvmpipe"))
+    pollster::block_on(instance.enumerate_adapters(wgpu::Backends::VULKAN))
 }
 
 const UNTILED: &str = "

@@ -5,14 +5,14 @@
 //! the nanoseconds of one call. The order within a round is random and a round's two times are divided, so a slow phase
 //! of the machine, which lasts for seconds, cancels.
 
+use super::lab::Group;
 use super::ratio::Ratio;
 use anyhow::{Context, bail};
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 /// Something that can be told to time itself for some seconds.
 pub(super) trait Timer {
@@ -26,9 +26,9 @@ pub(super) trait Timer {
 /// A program that speaks the protocol; it is killed when this is dropped.
 pub(super) struct TimedProgram {
     name: String,
-    child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    _group: Group,
 }
 
 #[derive(Deserialize)]
@@ -42,12 +42,12 @@ impl TimedProgram {
     /// # Errors
     /// When it cannot be started or told.
     pub(super) fn start(name: &str, mut command: Command, prepare: Option<&str>) -> anyhow::Result<TimedProgram> {
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut group = Group::start(command)?;
+        let (Some(input), Some(output)) = (group.child.stdin.take(), group.child.stdout.take()) else {
             bail!("{name} has no pipes")
         };
-        let mut program = TimedProgram { name: name.to_owned(), child, input, output: BufReader::new(output) };
+        let mut program = TimedProgram { name: name.to_owned(), input, output: BufReader::new(output), _group: group };
         if let Some(line) = prepare {
             program.tell(line)?;
         }
@@ -74,14 +74,6 @@ impl Timer for TimedProgram {
             bail!("{} answered a median of {} ns", self.name, answer.median_ns);
         }
         Ok(answer.median_ns)
-    }
-}
-
-impl Drop for TimedProgram {
-    fn drop(&mut self) {
-        super::lab::kill_group(&self.child);
-        // It was killed, so this ends; its status says nothing more.
-        let _ = self.child.wait();
     }
 }
 
