@@ -51,12 +51,12 @@ fn tune(lab: &Lab) -> anyhow::Result<Run> {
     let arguments = ["tune", workload, "--device", "cpu", "--trials", &trials, "--db", &database, "--json"];
     let ran = lab.run(arguments, Duration::from_secs(180))?.ok()?;
     let line = ran.stdout.lines().rfind(|line| line.contains(r#""kind":"summary""#));
-    let done: Summary =
+    let summary: Summary =
         serde_json::from_str(line.context("tune --json gave no closing line")?).context("its closing line")?;
-    anyhow::ensure!(done.trials == TRIALS, "{} trials were run, not {TRIALS}", done.trials);
+    anyhow::ensure!(summary.trials == TRIALS, "{} trials were run, not {TRIALS}", summary.trials);
     Ok(Run {
         wall_s: ran.wall.as_secs_f64(),
-        busy_s: done.compile_s + done.verify_s + done.time_s + done.finals_s,
-        distinct: f64::from(done.distinct),
+        busy_s: summary.compile_s + summary.verify_s + summary.time_s + summary.finals_s,
+        distinct: f64::from(summary.distinct),
     })
 }
