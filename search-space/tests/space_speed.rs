@@ -8,7 +8,10 @@ use std::time::Instant;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use tilewright_search_space::families::plan;
 use tilewright_search_space::space::{Config, ParameterSpace, SpaceBuilder};
+use tilewright_search_space::target::{Limits, Target, TargetKey, TargetKind};
+use tilewright_search_space::workload::{Conv2dSpec, MatmulSpec};
 
 /// Small integers times powers of two, up to `most`.
 fn sizes(most: i64) -> Vec<i64> {
@@ -143,6 +146,46 @@ fn measure(space: &ParameterSpace) {
     per_second("samples", members.len(), |_| assert_eq!(space.why(&space.sample(&mut rng, 0.5)), None));
     per_second("ranks", members.len(), |at| assert!(space.rank(&members[at]).is_some()));
     per_second("neighbourhoods", 20, |at| assert!(space.neighbours(&members[at]).len() >= 2));
+}
+
+fn target(kind: TargetKind) -> Target {
+    let key = match kind {
+        TargetKind::Cpu => TargetKey::new(kind, "sapphirerapids", "core", ["avx512f", "fma"], 1),
+        _ => TargetKey::new(kind, "10005.0", "llvmpipe", [""; 0], 1),
+    };
+    let cpu = kind == TargetKind::Cpu;
+    let limits = Limits {
+        vector_bytes: if cpu { 64 } else { 16 },
+        vector_registers: if cpu { 32 } else { 64 },
+        l1_bytes: 49_152,
+        l2_bytes: 2 << 20,
+        shared_bytes: 32_768,
+        workgroup_invocations: 1024,
+        grid_per_dim: 65_535,
+        loop_iterations: 65_000,
+        buffer_bytes: 128 << 20,
+    };
+    Target { key: key.unwrap(), limits }
+}
+
+#[test]
+fn spaces_of_the_families_count_and_repair_fast() {
+    let mut conv = Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3);
+    (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right) = (1, 1, 1, 1);
+    let workloads = [
+        ("matmul 4096^3", MatmulSpec::new(4096, 4096, 4096).workload().unwrap()),
+        ("matmul 1000x999x1001", MatmulSpec::new(1000, 999, 1001).workload().unwrap()),
+        ("conv 128x28x28", conv.workload().unwrap()),
+    ];
+    let mut largest = 0;
+    for kind in [TargetKind::Cpu, TargetKind::Vulkan] {
+        for (name, workload) in &workloads {
+            let space = report(&format!("{} {name}", kind.as_str()), || plan(workload, &target(kind)).unwrap().space);
+            measure(&space);
+            largest = largest.max(space.count());
+        }
+    }
+    assert!(largest >= 100_000_000);
 }
 
 #[test]

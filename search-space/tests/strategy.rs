@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tilewright_search_space::Outcome;
 use tilewright_search_space::space::{Config, ParameterSpace, SpaceBuilder};
@@ -206,23 +206,29 @@ fn failed_and_censored_candidates_are_no_parents() {
 #[test]
 fn unsound_reports_are_ignored() {
     let space = space();
-    let (mut told, mut untold) =
-        (Evolution::new(space.clone(), None, None, 4), Evolution::new(space.clone(), None, None, 4));
-    for strategy in [&mut told, &mut untold] {
-        for candidate in strategy.ask(16) {
+    let [mut sound, mut spoilt] = [0, 1].map(|_| strategies(&space, 4).into_iter().nth(2).unwrap());
+    for strategy in [&mut sound, &mut spoilt] {
+        for candidate in strategy.ask(16).iter().skip(5) {
             strategy.tell(candidate.id, Told::Time { seconds: seconds(&space, &candidate.config) });
         }
     }
-    for (id, seconds) in [(0, 1e-12), (99, 1e-12), (u64::MAX, 1.0), (3, f64::NAN), (4, -1.0), (5, 0.0)] {
-        told.tell(id, Told::Time { seconds });
+    for (id, seconds) in [(0, f64::NAN), (1, -1.0), (2, 0.0), (3, f64::INFINITY)] {
+        spoilt.tell(id, Told::Time { seconds });
+        spoilt.tell(id, Told::Censored { at_least_seconds: seconds });
     }
-    assert_eq!(told.ask(16), untold.ask(16));
-    let mut fresh = Evolution::new(space.clone(), None, None, 4);
-    let asked = fresh.ask(16);
-    fresh.tell(asked[0].id, Told::Time { seconds: f64::NAN });
-    fresh.tell(asked[1].id, Told::Time { seconds: 0.0 });
-    fresh.tell(asked[2].id, Told::Censored { at_least_seconds: f64::INFINITY });
-    assert_eq!(fresh.ask(16).len(), 16);
+    // A second report on one candidate, and candidates that were never asked for.
+    for id in [9, 16, 99, u64::MAX] {
+        spoilt.tell(id, Told::Time { seconds: 1e-12 });
+    }
+    for _ in 0..3 {
+        let next = sound.ask(16);
+        assert_eq!(next, spoilt.ask(16));
+        for candidate in next {
+            let told = Told::Time { seconds: seconds(&space, &candidate.config) };
+            sound.tell(candidate.id, told);
+            spoilt.tell(candidate.id, told);
+        }
+    }
 }
 
 /// A model that answers nonsense.
@@ -249,4 +255,37 @@ fn a_broken_model_does_not_stop_the_search() {
             }
         }
     }
+}
+
+/// Remembers what it was shown.
+struct Spy(Arc<Mutex<Vec<(Config, f64)>>>);
+
+impl Scorer for Spy {
+    fn fit(&mut self, _: &ParameterSpace, rows: &[(Config, f64)]) {
+        *self.0.lock().unwrap() = rows.to_vec();
+    }
+
+    fn predict(&self, _: &ParameterSpace, _: &[Config]) -> Option<Vec<f64>> {
+        None
+    }
+}
+
+#[test]
+fn the_model_sees_failures_as_slow_and_censored_times_as_their_bound() {
+    let space = space();
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let mut strategy = Evolution::new(space, None, Some(Box::new(Spy(shown.clone()))), 3);
+    let asked = strategy.ask(16);
+    for candidate in &asked {
+        let told = match candidate.id {
+            2 => Told::Failed(Outcome::Timeout),
+            3 => Told::Censored { at_least_seconds: 0.25 },
+            id => Told::Time { seconds: 1e-3 * (id + 1) as f64 },
+        };
+        strategy.tell(candidate.id, told);
+    }
+    strategy.ask(16);
+    let wanted = |id: u64| if id == 2 || id == 3 { 0.25 } else { 1e-3 * (id + 1) as f64 };
+    let wanted: Vec<_> = asked.iter().map(|candidate| (candidate.config.clone(), wanted(candidate.id).ln())).collect();
+    assert_eq!(*shown.lock().unwrap(), wanted);
 }
