@@ -79,7 +79,12 @@ impl Info {
             }))?;
             return Ok(ending);
         }
-        out.line(format!("{}: schema {}, {} bytes", self.file.display(), info.schema, units::count(info.bytes.into())))?;
+        out.line(format!(
+            "{}: schema {}, {} bytes",
+            self.file.display(),
+            info.schema,
+            units::count(info.bytes.into())
+        ))?;
         let counts = |pairs: Vec<(String, u64)>| {
             pairs.into_iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
         };

@@ -96,8 +96,7 @@ pub(crate) fn run() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     log_to_stderr(arguments.verbose, arguments.quiet);
-    let context =
-        Context { output: Output::new(stdout()), clock, quiet: arguments.quiet, verbose: arguments.verbose };
+    let context = Context { output: Output::new(stdout()), clock, quiet: arguments.quiet, verbose: arguments.verbose };
     let ending = match &arguments.verb {
         Verb::Devices(verb) => verb.run(&context),
         Verb::Doctor(verb) => verb.run(&context),
@@ -178,11 +177,12 @@ mod tests {
         let mut command = Arguments::command();
         command.build();
         command.clone().debug_assert();
-        let verbs: Vec<&clap::Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
-        let leaves = verbs.iter().flat_map(|verb| {
-            if verb.has_subcommands() { verb.get_subcommands().collect() } else { vec![*verb] }
+        let shown = |verb: &&clap::Command| verb.get_name() != "help" && !verb.is_hide_set();
+        let leaves = command.get_subcommands().filter(shown).flat_map(|verb| match verb.has_subcommands() {
+            true => verb.get_subcommands().filter(shown).collect(),
+            false => vec![verb],
         });
-        for verb in leaves.filter(|verb| verb.get_name() != "help" && !verb.is_hide_set()) {
+        for verb in leaves {
             let help = verb.clone().render_long_help().to_string();
             let examples = help.lines().filter(|line| line.trim_start().starts_with("tilewright ")).count();
             assert!(examples >= 3, "{} has {examples} examples:\n{help}", verb.get_name());

@@ -216,13 +216,7 @@ impl Tune {
         })
     }
 
-    fn night(
-        &self,
-        planned: Planned,
-        writer: &Writer,
-        path: &Path,
-        context: &Context,
-    ) -> anyhow::Result<NightReport> {
+    fn night(&self, planned: Planned, writer: &Writer, path: &Path, context: &Context) -> anyhow::Result<NightReport> {
         let method = self.method.method();
         let started_at = context.clock.unix_s();
         let settings = Settings {

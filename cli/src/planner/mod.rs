@@ -170,7 +170,7 @@ impl Planner {
     }
 
     /// Who is next at `now`; `None` when searching is over. Searches without a trial come first, in their order: the
-    /// default of each is measured before anything else.
+    /// default of each is measured before anything else, as long as there is time for the finals of those before.
     #[must_use]
     pub fn next(&self, standings: &[Standing], now: Duration) -> Option<Turn> {
         let deadline = self.search_deadline(standings);
@@ -179,7 +179,7 @@ impl Planner {
         let open: Vec<usize> =
             (0..standings.len()).filter(|i| !standings[*i].ended && left(&standings[*i]) > 0).collect();
         let untried = open.iter().copied().find(|i| standings[*i].trials == 0);
-        if let Some(search) = untried.filter(|_| self.limit.time.is_none_or(|time| now < time)) {
+        if let Some(search) = untried.filter(|_| deadline.is_none_or(|deadline| now < deadline)) {
             return Some(Turn { search, until: now, trials: 1 });
         }
         let candidates = open.into_iter().filter(|i| fits(&standings[*i]));

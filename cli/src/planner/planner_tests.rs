@@ -27,6 +27,9 @@ fn every_default_comes_first_and_in_order() {
     assert_eq!((turn.search, turn.trials), (1, 1));
     standings[1].trials = 1;
     assert_eq!(planner.next(&standings, S).unwrap().search, 2);
+    // Too late for one more: the finals of the others come first.
+    let deadline = planner.search_deadline(&standings).unwrap();
+    assert_eq!(planner.next(&standings, deadline), None);
 }
 
 #[test]

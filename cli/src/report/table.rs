@@ -22,7 +22,8 @@ pub fn columns(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
 /// The closing table of a night with everything that belongs under it.
 #[must_use]
 pub fn night(report: &NightReport) -> Vec<String> {
-    let titles = ["workload", "count", "device", "trials", "default ms", "best ms", "95 % interval", "speed-up", "of peak"];
+    let titles =
+        ["workload", "count", "device", "trials", "default ms", "best ms", "95 % interval", "speed-up", "of peak"];
     let mut rows = vec![titles.map(String::from).to_vec()];
     rows.extend(report.jobs.iter().map(row));
     let mut lines = columns(&rows, &[1, 3, 4, 5]);

@@ -18,12 +18,8 @@ pub trait Bench: Send {
     ///
     /// # Errors
     /// When the device cannot go on.
-    fn measure(
-        &mut self,
-        workload: &Workload,
-        schedule: &Schedule,
-        options: &ScreenOptions,
-    ) -> Result<Measured, Error>;
+    fn measure(&mut self, workload: &Workload, schedule: &Schedule, options: &ScreenOptions)
+    -> Result<Measured, Error>;
 
     /// As [`DeviceHandle::finals`].
     ///

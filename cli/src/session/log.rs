@@ -111,8 +111,7 @@ mod tests {
     #[test]
     fn told_survives_the_log_to_the_last_bit() {
         let seconds = 0.1 + 0.2;
-        for told in
-            [Told::Time { seconds }, Told::Censored { at_least_seconds: seconds }, Told::Failed(Outcome::Wrong)]
+        for told in [Told::Time { seconds }, Told::Censored { at_least_seconds: seconds }, Told::Failed(Outcome::Wrong)]
         {
             let tell = Tell { id: 7, by: By::Trial, result: told.into(), message: None };
             let text = serde_json::to_string(&tell).unwrap();

@@ -28,7 +28,9 @@ pub enum SessionError {
     #[error(transparent)]
     Database(#[from] tuning_db::DbError),
     /// An event of the log cannot be read.
-    #[error("event {sequence} of search {stream} cannot be read: {reason}; tune with another --seed to begin a new search")]
+    #[error(
+        "event {sequence} of search {stream} cannot be read: {reason}; tune with another --seed to begin a new search"
+    )]
     Log {
         /// Stream.
         stream: String,

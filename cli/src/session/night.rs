@@ -96,10 +96,8 @@ impl Night<'_> {
     pub fn run(&self, jobs: Vec<Job>, benches: Vec<Box<dyn Bench>>) -> Result<NightReport, SessionError> {
         let crews = self.crews(jobs, benches)?;
         let results = std::thread::scope(|scope| {
-            let threads: Vec<_> = crews
-                .into_iter()
-                .map(|crew| (crew.resource.clone(), scope.spawn(move || self.work(crew))))
-                .collect();
+            let threads: Vec<_> =
+                crews.into_iter().map(|crew| (crew.resource.clone(), scope.spawn(move || self.work(crew)))).collect();
             let join = |(resource, thread): (String, std::thread::ScopedJoinHandle<'_, _>)| {
                 thread.join().unwrap_or_else(|_| Err(SessionError::Panicked { resource }))
             };
@@ -208,6 +206,9 @@ impl Night<'_> {
             self.settle(running)?;
         }
         for running in &mut crew.jobs {
+            if running.standing.trials == 0 && running.result.ended == Ended::Limit && !self.stop.asked() {
+                running.result.ended = Ended::Failed("the time was over before its turn; give more --time".into());
+            }
             let searched = running.result.trials_now > 0 || !running.search.is_finished();
             if self.stop.asked() {
                 running.result.ended = Ended::Stopped;
@@ -216,7 +217,8 @@ impl Night<'_> {
                 let bench = crew.benches[running.bench].as_mut();
                 self.hold_final(running, bench, &planner)?;
             } else if !searched {
-                running.result.verdict = VerdictReport::None("nothing new was measured; the stored answer stands".into());
+                running.result.verdict =
+                    VerdictReport::None("nothing new was measured; the stored answer stands".into());
             }
             self.answer(running)?;
             self.report.end(running.place, &running.result);
@@ -282,7 +284,9 @@ impl Night<'_> {
             schedule: candidate.schedule.clone(),
         };
         let session = self.settings.method.session();
+        let proposed_at = self.clock.now();
         self.commit(running, |batch| batch.about_to_run(about, Some(session), self.clock.unix_s()))?;
+        let saved_at = self.clock.now();
 
         let options =
             ScreenOptions { cutoff_ns: running.standing.best().map(|s| s * 1e9), ..self.settings.screen.clone() };
@@ -295,14 +299,30 @@ impl Night<'_> {
                 return Ok(false);
             }
         };
+        let measured_at = self.clock.now();
         let told = running.search.told(&candidate, &measured, bench.control_ns());
+        tracing::debug!(
+            workload = %running.result.workload,
+            device = bench.name(),
+            outcome = %measured.outcome,
+            schedule = %candidate.schedule,
+            propose = ?proposed_at.saturating_sub(start),
+            save = ?saved_at.saturating_sub(proposed_at),
+            measure = ?measured_at.saturating_sub(saved_at),
+            worker = ?Duration::from_nanos(measured.breakdown.total_ns),
+            tell = ?self.clock.now().saturating_sub(measured_at),
+            "trial"
+        );
         self.account(running, &candidate, &measured, told, first);
         running.due = Some((candidate, measured, told));
         running.standing.spent += self.clock.now().saturating_sub(start);
         let result = &running.result;
-        if result.trials_now >= HOPELESS && !result.outcomes.contains_key(&Outcome::Ok) && running.standing.best().is_none()
+        if result.trials_now >= HOPELESS
+            && !result.outcomes.contains_key(&Outcome::Ok)
+            && running.standing.best().is_none()
         {
-            let message = format!("none of {} candidates worked; the first failures are listed below", result.trials_now);
+            let message =
+                format!("none of {} candidates worked; the first failures are listed below", result.trials_now);
             fail_all([running], &message);
             return Ok(false);
         }

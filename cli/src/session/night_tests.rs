@@ -90,7 +90,9 @@ impl Bench for FakeBench {
     }
 
     fn measure(&mut self, workload: &Workload, schedule: &Schedule, _: &ScreenOptions) -> Result<Measured, Error> {
-        self.seen.overlapped.fetch_add(usize::from(self.seen.busy.fetch_add(1, Ordering::SeqCst) > 0), Ordering::SeqCst);
+        self.seen
+            .overlapped
+            .fetch_add(usize::from(self.seen.busy.fetch_add(1, Ordering::SeqCst) > 0), Ordering::SeqCst);
         self.clock.advance(self.trial);
         let number = {
             let mut measured = self.seen.measured.lock().unwrap();
@@ -218,7 +220,12 @@ impl Lab {
         }
     }
 
-    fn run(&self, workloads: &[(&str, usize)], benches: Vec<FakeBench>, limit: Limit) -> (NightReport, Vec<(u64, u64)>) {
+    fn run(
+        &self,
+        workloads: &[(&str, usize)],
+        benches: Vec<FakeBench>,
+        limit: Limit,
+    ) -> (NightReport, Vec<(u64, u64)>) {
         let writer = Writer::open(self.path(), WriterOptions::default()).unwrap();
         let jobs = workloads.iter().map(|(text, bench)| {
             let workload: Workload = text.parse().unwrap();
@@ -291,7 +298,10 @@ fn the_default_is_measured_first_and_the_winner_is_looked_up() {
     assert!(matches!(job.verdict, VerdictReport::Keep { ratio: 1.5, .. }), "{:?}", job.verdict);
     let answer = Database::open(lab.path()).unwrap().lookup(&key(WORKLOAD), &target().key.to_string(), GENERATOR);
     let answer = answer.unwrap().unwrap();
-    assert_eq!((answer.provenance, Some(&answer.schedule)), (Provenance::Winner, job.answer.as_ref().map(|a| &a.schedule)));
+    assert_eq!(
+        (answer.provenance, Some(&answer.schedule)),
+        (Provenance::Winner, job.answer.as_ref().map(|a| &a.schedule))
+    );
     assert_eq!(job.spent.compile, Duration::from_millis(20));
     // Each trial is shown once, in order, and never before its observation is on the disk.
     assert_eq!(shown.iter().map(|trial| trial.0).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
@@ -393,7 +403,11 @@ fn the_deadline_holds_with_the_finals_inside() {
     assert_eq!(lab.seen.finals.load(Ordering::SeqCst), 3);
     let wall = report.wall.as_secs_f64();
     assert!((30.0..=60.2).contains(&wall), "{wall}");
-    assert!(report.jobs.iter().all(|job| job.trials > 50), "{:?}", report.jobs.iter().map(|j| j.trials).collect::<Vec<_>>());
+    assert!(
+        report.jobs.iter().all(|job| job.trials > 50),
+        "{:?}",
+        report.jobs.iter().map(|j| j.trials).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -423,8 +437,16 @@ fn a_device_that_is_given_up_ends_its_own_searches_only() {
     broken.seen = Arc::default();
     broken.gives_up_after = 3;
     let limit = Limit { trials: Some(10), time: None };
-    let (report, _) = lab.run(&[(WORKLOAD, 0), ("matmul m=32 n=32 k=32 dtype=f32", 1)], vec![broken, lab.bench("cpu", "host-cpu")], limit);
-    assert!(matches!(&report.jobs[0].ended, Ended::Failed(why) if why.contains("it smokes")), "{:?}", report.jobs[0].ended);
+    let (report, _) = lab.run(
+        &[(WORKLOAD, 0), ("matmul m=32 n=32 k=32 dtype=f32", 1)],
+        vec![broken, lab.bench("cpu", "host-cpu")],
+        limit,
+    );
+    assert!(
+        matches!(&report.jobs[0].ended, Ended::Failed(why) if why.contains("it smokes")),
+        "{:?}",
+        report.jobs[0].ended
+    );
     assert_eq!((report.jobs[0].trials, report.jobs[1].trials), (3, 10));
 }
 
@@ -446,7 +468,8 @@ fn one_program_is_measured_once() {
     let lab = Lab::new();
     // So small that many schedules lower to the same program.
     let small = "matmul m=1 n=2 k=3 dtype=f32";
-    let (report, _) = lab.run(&[(small, 0)], vec![lab.bench("cpu", "host-cpu")], Limit { trials: Some(60), time: None });
+    let (report, _) =
+        lab.run(&[(small, 0)], vec![lab.bench("cpu", "host-cpu")], Limit { trials: Some(60), time: None });
     let workload: Workload = small.parse().unwrap();
     let measured = lab.measured();
     let programs: BTreeSet<String> =

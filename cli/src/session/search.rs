@@ -354,14 +354,7 @@ impl Search {
         lowered.ok()?.ok().map(|lowered| lowered.program_hash())
     }
 
-    fn tell(
-        &mut self,
-        candidate: &Candidate,
-        by: By,
-        program: Option<String>,
-        told: Told,
-        message: Option<String>,
-    ) {
+    fn tell(&mut self, candidate: &Candidate, by: By, program: Option<String>, told: Told, message: Option<String>) {
         let front = self.pending.pop_front();
         debug_assert_eq!(front.map(|front| front.id), Some(candidate.id), "candidates are told in order");
         let event = self.stream.event(TELL, &Tell { id: candidate.id, by, result: told.into(), message });

@@ -1,0 +1,159 @@
+//! What a person gets wrong: each is one clear line on stderr, exit code 2, and nothing is written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::cargo::cargo_bin_cmd;
+
+const WORKLOAD: &str = "matmul m=16 n=16 k=16 dtype=f32";
+
+/// Every file below `folder` with its bytes.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// Runs `arguments` in `folder`; the answer must be one line with all of `words` in it.
+fn refused(folder: &Path, arguments: &[&str], words: &[&str]) {
+    let before = contents(folder);
+    let output = cargo_bin_cmd!("tilewright").args(arguments).current_dir(folder).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let about = format!("{arguments:?}: {stderr}");
+    assert_eq!(output.status.code(), Some(2), "{about}");
+    assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{about}");
+    for word in words {
+        assert!(stderr.contains(word), "no {word:?} in {about}");
+    }
+    assert!(output.stdout.is_empty(), "{about}");
+    assert_eq!(contents(folder), before, "something was written: {about}");
+}
+
+/// Runs `tune` with the arguments that are wrong in one way.
+fn tune(words: &[&str], more: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["tune", "--db", "night.tune"];
+    arguments.extend(more);
+    refused(folder.path(), &arguments, words);
+}
+
+#[test]
+fn sizes_that_no_workload_has() {
+    for (text, word) in [
+        ("matmul m=0 n=16 k=16 dtype=f32", "m"),
+        ("matmul m=-1 n=16 k=16 dtype=f32", "-1"),
+        ("matmul m=99999999999 n=16 k=16 dtype=f32", "99999999999"),
+        ("matmul m=16 n=16 dtype=f32", "k"),
+        ("matrix m=16", "matrix"),
+        ("tw1;contract.madd", "tw1"),
+        ("", "workload"),
+    ] {
+        tune(&[word], &[text, "--device", "cpu", "--trials", "2"]);
+    }
+}
+
+#[test]
+fn limits_of_zero_and_unreadable_ones() {
+    for (flag, value) in [("--time", "0"), ("--time", "0s"), ("--time", "-5s"), ("--time", "soon"), ("--trials", "0")] {
+        tune(&[flag, "invalid value"], &[WORKLOAD, "--device", "cpu", &format!("{flag}={value}")]);
+    }
+    tune(&["--timeout"], &[WORKLOAD, "--device", "cpu", "--timeout", "0"]);
+    tune(&["--threads"], &[WORKLOAD, "--device", "cpu", "--threads", "0"]);
+    tune(&["--top"], &[WORKLOAD, "--device", "cpu", "--top", "0"]);
+    tune(&["--top", "vulkan=1"], &[WORKLOAD, "--device", "cpu", "--top", "vulkan=1"]);
+}
+
+#[test]
+fn devices_that_are_not_there() {
+    tune(&["abacus", "cpu and vulkan"], &[WORKLOAD, "--device", "abacus"]);
+    tune(&["vulkan:99"], &[WORKLOAD, "--device", "vulkan:99"]);
+    tune(&["given twice"], &[WORKLOAD, "--device", "cpu", "--device", "cpu"]);
+    tune(&["--device"], &[WORKLOAD]);
+}
+
+#[test]
+fn nothing_to_tune() {
+    tune(&["nothing to tune", "--model"], &["--device", "cpu"]);
+    // A softmax has a key, but no lowering yet.
+    let key = "tw1;rows.softmax;m:p16,n:r16;in.x=f32[m,n]@s(16,1)a64;out.y=f32[m,n]@s(16,1)a64;acc=f32;epi=-;math=ieee;det=fixed;ws=0";
+    tune(&["nothing can be tuned", "rows.softmax"], &[key, "--device", "cpu"]);
+}
+
+#[test]
+fn models_that_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/models/resnet50.onnx");
+    let whole = std::fs::read(model).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("cut.onnx", &whole[..whole.len() / 2]);
+    write("letter.onnx", b"Dear sir or madam,\n\nthis is no model.\n");
+    write("empty.onnx", b"");
+    write("list.txt", b"matmul m=16 n=16\n");
+    // A graph of one node of type LSTM: ModelProto { ir_version 1: 8, graph 7, opset_import 8 }.
+    let node = [&[0x0a, 10][..], &[0x12, 1, b'y', 0x22, 4], b"LSTM", &[]].concat();
+    let node = [&[0x0a, u8::try_from(node.len() - 2).unwrap()][..], &node[2..]].concat();
+    let graph = [&[0x3a, u8::try_from(node.len()).unwrap()][..], &node].concat();
+    write("lstm.onnx", &[&[0x08, 8][..], &graph, &[0x42, 2, 0x10, 17]].concat());
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    for (name, word) in [
+        ("cut.onnx", "cut.onnx"),
+        ("letter.onnx", "letter.onnx"),
+        ("empty.onnx", "is empty"),
+        ("folder", "folder"),
+        ("missing.onnx", "missing.onnx"),
+        ("lstm.onnx", "LSTM"),
+    ] {
+        refused(folder.path(), &["tasks", "--model", name], &[word]);
+        refused(folder.path(), &["tune", "--model", name, "--device", "cpu", "--db", "night.tune"], &[word]);
+    }
+    refused(folder.path(), &["tasks", "--list", "list.txt"], &["list.txt:1"]);
+    refused(folder.path(), &["tasks"], &["--model"]);
+    refused(folder.path(), &["tasks", "--bind", "n=1"], &["--model"]);
+}
+
+#[test]
+fn databases_that_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    std::fs::write(folder.path().join("letter"), "Dear sir or madam,\n".repeat(100)).unwrap();
+    for (db, word) in
+        [("folder", "folder"), ("letter", "letter"), ("not/there.tune", "not"), ("/dev/full", "/dev/full")]
+    {
+        let arguments = ["tune", WORKLOAD, "--device", "cpu", "--trials", "2", "--db", db];
+        refused(folder.path(), &arguments, &[word]);
+    }
+    for arguments in [
+        &["lookup", WORKLOAD, "--device", "cpu", "--db", "missing.tune"][..],
+        &["db", "info", "missing.tune"],
+        &["show", WORKLOAD, "--device", "cpu", "--db", "missing.tune"],
+        &["time", WORKLOAD, "--device", "cpu", "--db", "missing.tune"],
+    ] {
+        refused(folder.path(), arguments, &["missing.tune"]);
+    }
+}
+
+#[test]
+fn schedules_that_the_space_does_not_have() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, word) in [("mr", "NAME=VALUE"), ("mr=1 mr=2", "given twice"), ("mr=1", "--schedule"), ("x=1", "x")] {
+        refused(folder.path(), &["show", WORKLOAD, "--device", "cpu", "--schedule", text], &[word]);
+    }
+    refused(folder.path(), &["show", WORKLOAD, "--device", "cpu", "--as", "wgsl"], &["wgsl", "Vulkan"]);
+    refused(folder.path(), &["show", WORKLOAD, "--device", "cpu", "--as", "ptx"], &["ptx", "possible values"]);
+}
+
+#[test]
+fn verbs_that_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), &[], &["--help"]);
+    refused(folder.path(), &["tnue"], &["tnue"]);
+    refused(folder.path(), &["tune", WORKLOAD, "--device", "cpu"], &["--db"]);
+    refused(folder.path(), &["db"], &["--help"]);
+}

@@ -1,0 +1,262 @@
+//! The verbs end to end on the processor, and the JSON lines that other programs read: field names and kinds of values
+//! are frozen by snapshots, values that vary are normalised.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use assert_cmd::cargo::{cargo_bin, cargo_bin_cmd};
+use serde_json::Value;
+
+const WORKLOAD: &str = "matmul m=24 n=40 k=56 dtype=f32";
+
+fn tilewright(folder: &Path, arguments: &[&str]) -> Output {
+    cargo_bin_cmd!("tilewright").args(arguments).current_dir(folder).timeout(Duration::from_secs(300)).output().unwrap()
+}
+
+/// Runs a verb that must end with `code`, and reads its JSON lines.
+fn json(folder: &Path, code: i32, arguments: &[&str]) -> Vec<Value> {
+    let output = tilewright(folder, arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Texts that say the same on every machine and in every run.
+const STABLE: &[&str] = &["schema", "kind", "workload", "key", "device", "reason", "generator", "resource"];
+
+/// `value` with what varies replaced by the kind of it. Objects whose names vary are kept as one of them.
+fn shape(name: &str, value: &Value) -> Value {
+    match value {
+        Value::String(text) if STABLE.contains(&name) => text.clone().into(),
+        Value::String(_) => "text".into(),
+        Value::Number(_) => "number".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Array(items) => items.first().map_or(Value::Array(vec![]), |first| vec![shape("", first)].into()),
+        Value::Object(fields) if ["schedule", "default", "environment", "targets", "outcomes"].contains(&name) => {
+            fields.values().next().map_or(Value::Null, |_| "object of values".into())
+        }
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), shape(name, value))).collect(),
+        Value::Null => Value::Null,
+    }
+}
+
+fn freeze(name: &str, lines: &[Value]) {
+    let shapes: Vec<String> =
+        lines.iter().map(|line| serde_json::to_string_pretty(&shape("", line)).unwrap()).collect();
+    insta::assert_snapshot!(name, shapes.join("\n"));
+}
+
+#[test]
+fn a_night_from_tune_to_lookup() {
+    let folder = tempfile::tempdir().unwrap();
+    let tune = ["tune", WORKLOAD, "--device", "cpu", "--trials", "12", "--db", "night.tune", "--json"];
+    let lines = json(folder.path(), 0, &tune);
+    let kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).cloned().collect::<Vec<Value>>();
+    let (trials, workloads, summaries) = (kind("trial"), kind("workload"), kind("summary"));
+    assert_eq!((trials.len(), workloads.len(), summaries.len()), (12, 1, 1));
+    assert_eq!(trials.iter().map(|t| t["trial"].as_u64().unwrap()).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
+    let ok = trials.iter().find(|trial| trial["time_ms"].is_number()).unwrap();
+    freeze("tune_trial", std::slice::from_ref(ok));
+    let summary = &summaries[0];
+    assert_eq!(summary["trials"], 12);
+    let parts = ["compile_s", "verify_s", "time_s", "finals_s", "rest_s"];
+    let sum: f64 = parts.iter().map(|part| summary[part].as_f64().unwrap()).sum();
+    assert!((sum / summary["wall_s"].as_f64().unwrap() - 1.0).abs() < 0.01, "{summary}");
+    freeze("tune_summary", &summaries);
+    let mut fields: Vec<&String> = workloads[0].as_object().unwrap().keys().collect();
+    fields.sort();
+    insta::assert_snapshot!("tune_workload_fields", format!("{fields:?}"));
+
+    // The same command finds everything done.
+    let again = json(folder.path(), 0, &tune);
+    assert_eq!(again.last().unwrap()["trials"], 0);
+
+    let found = json(folder.path(), 0, &["lookup", WORKLOAD, "--device", "cpu", "--db", "night.tune", "--json"]);
+    assert_eq!(found[0]["schedule"], workloads[0]["schedule"]);
+    let mut fields: Vec<&String> = found[0].as_object().unwrap().keys().collect();
+    fields.sort();
+    insta::assert_snapshot!("lookup_fields", format!("{fields:?}"));
+    assert_eq!((&found[0]["reason"], &found[0]["generator"]), (&"exact".into(), &"tilewright/1".into()));
+
+    let other = "matmul m=24 n=40 k=57 dtype=f32";
+    let miss = json(folder.path(), 1, &["lookup", other, "--device", "cpu", "--db", "night.tune", "--json"]);
+    assert!(miss[0]["message"].as_str().unwrap().contains("asked m:p24,n:p40,k:r57"), "{}", miss[0]);
+    freeze("lookup_miss", &miss);
+    let miss = tilewright(folder.path(), &["lookup", other, "--device", "cpu", "--db", "night.tune"]);
+    assert!(miss.stdout.is_empty(), "a miss is no answer");
+    assert_eq!(String::from_utf8(miss.stderr).unwrap().lines().count(), 1);
+
+    freeze("db_info", &json(folder.path(), 0, &["db", "info", "night.tune", "--json"]));
+    let replay = ["db", "replay", "night.tune", WORKLOAD, "--device", "cpu", "--next", "2", "--json"];
+    freeze("db_replay", &json(folder.path(), 0, &replay));
+
+    // What the replay proposes is what the next run measures.
+    let proposed: Vec<Value> =
+        json(folder.path(), 0, &replay).into_iter().map(|mut line| line["schedule"].take()).collect();
+    let mut more = tune;
+    more[5] = "14";
+    let next = json(folder.path(), 0, &more);
+    let next: Vec<&Value> = next.iter().filter(|l| l["kind"] == "trial").map(|l| &l["schedule"]).collect();
+    assert_eq!(next, proposed.iter().collect::<Vec<_>>());
+
+    let mut time = cargo_bin_cmd!("tilewright");
+    time.args(["time", WORKLOAD, "--device", "cpu", "--db", "night.tune"]).current_dir(folder.path());
+    let output = time.write_stdin("go 0.01\ngo 0.01\n").output().unwrap();
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((output.status.code(), answers.len()), (Some(0), 2));
+    freeze("time", &answers[..1]);
+    for form in ["tile", "lane", "llvm", "asm", "schedule"] {
+        let shown = ["show", WORKLOAD, "--device", "cpu", "--db", "night.tune", "--as", form];
+        let output = tilewright(folder.path(), &shown);
+        assert_eq!(output.status.code(), Some(0), "{form}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{form}");
+    }
+}
+
+#[test]
+fn lines_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/models/resnet50.onnx");
+    let tasks = json(folder.path(), 0, &["tasks", "--model", model.to_str().unwrap(), "--json"]);
+    insta::assert_snapshot!("tasks", serde_json::to_string_pretty(&tasks[0]).unwrap());
+    let flops = |task: &Value| task["count"].as_f64().unwrap() * task["flops"].as_f64().unwrap();
+    assert!(tasks.windows(2).all(|pair| flops(&pair[0]) >= flops(&pair[1])), "the largest share first");
+    let devices = json(folder.path(), 0, &["devices", "--json"]);
+    let cpu = devices.iter().find(|device| device["device"] == "cpu").unwrap();
+    freeze("devices", std::slice::from_ref(cpu));
+    freeze("space", &json(folder.path(), 0, &["space", WORKLOAD, "--device", "cpu", "--json"]));
+    let dry = ["tune", WORKLOAD, "--device", "cpu", "--time", "10s", "--dry-run", "--json"];
+    freeze("tune_dry_run", &json(folder.path(), 0, &dry));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a dry run writes nothing");
+}
+
+#[test]
+fn every_option_has_effect() {
+    let folder = tempfile::tempdir().unwrap();
+    let effective = |arguments: &[&str]| {
+        let mut all = vec!["tune", WORKLOAD, "--device", "cpu", "--dry-run", "--json"];
+        all.extend(arguments);
+        json(folder.path(), 0, &all).pop().unwrap()["effective"].clone()
+    };
+    let default = effective(&[]);
+    assert_eq!(default["time_s"], 60.0);
+    for (arguments, field, value) in [
+        (&["--time", "2m"][..], "time_s", Value::from(120.0)),
+        (&["--trials", "5"], "trials", 5.into()),
+        (&["--seed", "9"], "seed", 9.into()),
+        (&["--strategy", "random"], "strategy", "random".into()),
+        (&["--model-scorer", "none"], "model_scorer", "none".into()),
+        (&["--timeout", "3s"], "timeout_s", 3.0.into()),
+        (&["--threads", "2"], "devices", vec!["cpu:threads=2"].into()),
+        (&["--retry-quarantined"], "retry_quarantined", true.into()),
+    ] {
+        let changed = effective(arguments);
+        assert_eq!(changed[field], value, "{arguments:?}");
+        assert_ne!(changed[field], default[field], "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_time_limit_of_a_candidate_reaches_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "tune",
+        WORKLOAD,
+        "--device",
+        "fixture:hang/2",
+        "--trials",
+        "4",
+        "--timeout",
+        "1s",
+        "--db",
+        "n.tune",
+        "--json",
+    ];
+    let lines = json(folder.path(), 0, &arguments);
+    let summary = lines.last().unwrap();
+    assert!(summary["outcomes"]["timeout"].as_u64().is_some_and(|n| n > 0), "{summary}");
+    assert!(summary["wall_s"].as_f64().unwrap() < 60.0, "{summary}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let program = cargo_bin("tilewright");
+    let script = format!(
+        "(sleep 0.2; {0} tasks --json --model {1}; echo $? >&2) | true",
+        program.display(),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/models/resnet50.onnx").display()
+    );
+    let output = assert_cmd::Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.trim(), "0");
+}
+
+/// A tune that was started and has shown its first trial.
+fn started(folder: &Path) -> (std::process::Child, std::io::BufReader<std::process::ChildStdout>) {
+    use std::io::BufRead;
+    #[expect(clippy::disallowed_methods, reason = "the program under test, killed when the test is done with it")]
+    let mut command = Command::new(cargo_bin("tilewright"));
+    command.args(["tune", WORKLOAD, "--device", "cpu", "--time", "100s", "--db", "night.tune", "--json"]);
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    assert!(first.contains("\"trial\""), "{first}");
+    (child, lines)
+}
+
+fn signal(name: &str, child: &std::process::Child) {
+    assert_cmd::Command::new("kill").args([name, &child.id().to_string()]).assert().success();
+}
+
+#[test]
+fn interrupted_once_it_saves_and_says_how_far_it_came() {
+    use std::io::Read;
+    for name in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, mut lines) = started(folder.path());
+        signal(name, &child);
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{name}");
+        let summary: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+        assert_eq!(summary["interrupted"], true);
+        // Nothing that was counted is missing, the file is closed and sound, and the next run goes on.
+        let info = json(folder.path(), 0, &["db", "info", "night.tune", "--json"]).remove(0);
+        assert_eq!(info["rows"]["observation"], summary["trials"]);
+        assert!(!folder.path().join("night.tune-wal").exists());
+        let trials = summary["trials"].as_u64().unwrap() + 1;
+        let more =
+            ["tune", WORKLOAD, "--device", "cpu", "--trials", &trials.to_string(), "--db", "night.tune", "--json"];
+        assert_eq!(json(folder.path(), 0, &more).last().unwrap()["trials"], 1);
+    }
+}
+
+#[test]
+fn interrupted_twice_it_stops_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut child, lines) = started(folder.path());
+    signal("-INT", &child);
+    signal("-INT", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(lines);
+    let info = json(folder.path(), 0, &["db", "info", "night.tune", "--json"]).remove(0);
+    assert!(info["rows"]["observation"].as_u64().unwrap() >= 1 && info["problems"] == Value::Array(vec![]));
+}
+
+#[test]
+fn help_goes_to_stdout_and_messages_have_no_colour_in_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["tune", "--help"], &["db", "info", "-h"], &["--version"]] {
+        let output = tilewright(folder.path(), arguments);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{arguments:?}");
+        assert!(!output.stdout.contains(&0x1b), "{arguments:?}");
+    }
+    let mut sink = std::io::sink();
+    sink.flush().unwrap();
+}
