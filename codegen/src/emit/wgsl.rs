@@ -338,7 +338,11 @@ impl Printer<'_> {
             Op::Convert(value) => name(value).into(),
             Op::Bin(op, lhs, rhs) => {
                 let (lhs, rhs) = (name(lhs), name(rhs));
+                // Of non-negative numbers: a shift and a mask, without the rounding that signed division needs.
+                let power = rhs.parse::<u32>().ok().filter(|divisor| divisor.is_power_of_two());
                 match (op, ty.elem) {
+                    (BinOp::Div, _) if let Some(power) = power => format!("{lhs} >> {}u", power.trailing_zeros()),
+                    (BinOp::Rem, _) if let Some(power) = power => format!("{lhs} & {}", power - 1),
                     // WGSL leaves min and max of a NaN open; the comparison gives the right operand.
                     (BinOp::Min, Elem::F32) => format!("select({rhs}, {lhs}, {lhs} < {rhs})"),
                     (BinOp::Max, Elem::F32) => format!("select({rhs}, {lhs}, {lhs} > {rhs})"),
@@ -375,7 +379,7 @@ impl Printer<'_> {
         let text = match constant {
             Some(constant) => return self.integer((constant + offset) / width),
             None if width == 1 => index.to_string(),
-            None => format!("{index} / {width}"),
+            None => format!("({index} >> {}u)", width.trailing_zeros()),
         };
         Ok(match offset / width {
             0 => text,

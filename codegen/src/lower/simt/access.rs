@@ -96,6 +96,9 @@ impl Bound {
     /// Loads `width` consecutive elements; elements that do not exist are 0. The elements must be a run.
     pub(super) fn load(&self, b: &mut Builder, at: &At, width: u16) -> Value {
         let mask = self.mask(b, at);
+        if mask.is_some_and(|mask| b.constant(mask) == Some(0)) {
+            return b.float(Type::F32.with_lanes(width), 0.0);
+        }
         let mask = mask.map(|mask| b.splat(mask, width));
         let address = self.address(b, at, width);
         b.load(address, width, mask)
@@ -127,6 +130,9 @@ impl Bound {
     pub(super) fn store(&self, b: &mut Builder, at: &At, value: Value) {
         let width = b.ty(value).lanes;
         let mask = self.mask(b, at);
+        if mask.is_some_and(|mask| b.constant(mask) == Some(0)) {
+            return;
+        }
         let mask = mask.map(|mask| b.splat(mask, width));
         let address = self.address(b, at, width);
         b.store(address, value, mask);

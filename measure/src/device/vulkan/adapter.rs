@@ -15,13 +15,20 @@ const LOOP_LIMITS: [(&str, u64); 1] = [("llvmpipe", 65_000)];
 /// not fit in the first-level cache, and time tells.
 const VECTOR_REGISTERS: u64 = 64;
 
+/// What the drivers are told unless the user says otherwise. Mesa's disk cache would make compile times of a second run
+/// mean nothing; its device-selection layer asks the window system which device to put first, and complains where there
+/// is none.
+const SETTINGS: [(&str, &str); 2] = [("MESA_SHADER_CACHE_DISABLE", "true"), ("NODEVICE_SELECT", "1")];
+
 /// Opens the Vulkan loader; no window system is involved.
 pub(super) fn instance() -> wgpu::Instance {
-    // lavapipe's shaders would come from the disk in a second run, and compile times would mean nothing.
-    if std::env::var_os("MESA_SHADER_CACHE_DISABLE").is_none() {
-        // SAFETY: the other threads of this process (the worker's reader of requests) never read the environment.
-        unsafe { std::env::set_var("MESA_SHADER_CACHE_DISABLE", "true") };
-    }
+    static SET: std::sync::Once = std::sync::Once::new();
+    SET.call_once(|| {
+        for (name, value) in SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+            // SAFETY: the other threads of a worker (its reader of requests) never read the environment.
+            unsafe { std::env::set_var(name, value) };
+        }
+    });
     wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN,
         ..wgpu::InstanceDescriptor::new_without_display_handle()

@@ -78,8 +78,13 @@ impl Region {
     }
 
     pub(super) fn write(&self, gpu: &Gpu, bytes: &[u8]) -> Result<(), Failure> {
+        self.write_at(gpu, 0, bytes)
+    }
+
+    /// Writes `bytes`, `offset` bytes after the start of the data.
+    pub(super) fn write_at(&self, gpu: &Gpu, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
         gpu.checked(|| {
-            gpu.queue().write_buffer(&self.buffer, self.start, bytes);
+            gpu.queue().write_buffer(&self.buffer, self.start + offset, bytes);
             gpu.queue().submit([]);
             gpu.wait()
         })

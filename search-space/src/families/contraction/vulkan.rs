@@ -29,7 +29,7 @@ const TILES: [i64; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
 /// Neighbouring output elements of a lane.
 const RUNS: [i64; 5] = [1, 2, 4, 8, 16];
 /// k of a staged tile.
-const DEPTHS: [i64; 10] = [1, 2, 4, 8, 12, 16, 24, 32, 64, 128];
+const DEPTHS: [i64; 9] = [1, 4, 8, 12, 16, 24, 32, 64, 128];
 /// Steps of k written out in a row.
 const UNROLLS: [i64; 8] = [1, 2, 3, 4, 8, 16, 32, 64];
 /// Padding of staged rows: none, one bank, one vector.
@@ -37,7 +37,7 @@ const PADS: [i64; 3] = [0, 1, 4];
 /// Multiply-adds in one iteration of the innermost loop. More makes drivers compile for seconds.
 const BODY_LIMIT: u64 = 1024;
 /// Rounds in which the lanes of a workgroup copy one staged tile.
-const ROUNDS_LIMIT: u64 = 64;
+const ROUNDS_LIMIT: u64 = 16;
 /// A staged copy of up to this many rounds is written out and costs no loop iterations.
 const ROUNDS_WRITTEN_OUT: u64 = 4;
 /// Multiply-adds on padding, as a share of the useful ones along one dimension: at most a half.
@@ -50,7 +50,7 @@ const WASTE: (u64, u64) = (3, 2);
 /// may run; [`Unsupported::Space`] when no schedule is left or the space cannot be built.
 pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let space = space(view, target)?;
-    let default = super::closest(&space, &wish([8, 8], [4, 8], 4, 4, Some(16)));
+    let default = super::closest(&space, &wish([16, 16], [8, 8], 4, 4, Some(16)));
     Ok(SchedulePlan { space, default })
 }
 
@@ -100,7 +100,7 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     let (m, n, k) = view.extents();
     // One workgroup takes this many problems of the batch in turn.
     let turns = view.batch.extent().div_ceil(limits.grid_per_dim.max(1)).max(1);
-    let iterations = limits.loop_iterations / turns;
+    let iterations = (limits.loop_iterations / turns).saturating_sub(1);
     let longest_unroll = UNROLLS.iter().max().copied().unwrap_or(1).unsigned_abs();
     if k / longest_unroll > iterations {
         let what = "k in loop iterations of one invocation".into();
@@ -122,7 +122,15 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     for name in ["stage_a", "stage_b"] {
         space.names(name, &["direct", "shared"]).structural(name);
     }
-    space.values("depth", or_none(&DEPTHS));
+    // One step of k at a time only where there are few.
+    let depths: Vec<i64> = DEPTHS.into_iter().filter(|&depth| depth > 1 || k < 8).collect();
+    // Most problems are far from the limit of loop iterations, and their space needs no rule about it.
+    let worst = |&depth: &i64| {
+        let depth = depth.unsigned_abs();
+        k.div_ceil(depth) * (1 + depth + 2 * ROUNDS_LIMIT)
+    };
+    let near_limit = depths.iter().map(worst).any(|most| most > iterations);
+    space.values("depth", or_none(&depths));
     space.values("layout_a", vec![Value::none(), "km".into(), "mk".into()]);
     for (letter, map, group) in [("a", &view.a, &view.m), ("b", &view.b, &view.n)] {
         space.values(format!("vector_{letter}"), or_none(&vectors(view, map, group)));
@@ -159,14 +167,15 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
         let fast = if k_fastest(view, map, group) { "depth".into() } else { format!("lanes_{side}*tile_{side}") };
         on("vector", &format!("{fast} % vector_{letter} == 0"));
         // Half of what one step of k may cost, less the contraction's own loop, is left for each copy.
-        let tiles = format!("ceildiv({k}, depth)");
-        on(
-            "iterations",
-            &format!(
-                "{rounds} <= {ROUNDS_WRITTEN_OUT} && (1 + depth/unroll)*{tiles} <= {iterations} \
-                 || (1 + depth/unroll + 2*{rounds})*{tiles} <= {iterations}"
-            ),
-        );
+        if near_limit {
+            let tiles = format!("ceildiv({k}, depth)");
+            let steps = "1 + depth/unroll";
+            let rule = format!(
+                "{rounds} <= {ROUNDS_WRITTEN_OUT} && ({steps})*{tiles} <= {iterations} \
+                 || ({steps} + 2*{rounds})*{tiles} <= {iterations}"
+            );
+            on("iterations", &rule);
+        }
         for name in ["vector", "pad"] {
             applies(&mut space, &format!("{name}_{letter}"), &staged);
         }
