@@ -5,6 +5,8 @@
 //! set share a node. Then, from the bottom, nodes that reach no member are dropped and nodes with equal children are
 //! merged. Every path visits every level, so a member is a path and the count is a sum of products.
 
+use std::rc::Rc;
+
 use super::constraint::{ALWAYS, NEVER, Restrictions};
 use super::hash::FastMap;
 use super::set::{self, SetTable};
@@ -71,7 +73,7 @@ impl Diagram {
             return Err(Failure::Empty);
         }
         state.sort_unstable();
-        let mut states: Vec<Box<[u32]>> = vec![state.into()];
+        let mut states: Vec<Rc<[u32]>> = vec![state.into()];
         let mut layers: Vec<Layer> = Vec::with_capacity(params.len());
         let mut total = restrictions.len();
         for level in (base..).take(params.len()) {
@@ -225,8 +227,8 @@ fn add(state: &mut Vec<u32>, restriction: u32, restrictions: &mut Restrictions<'
 
 #[derive(Default)]
 struct NextStates {
-    states: Vec<Box<[u32]>>,
-    index: FastMap<Box<[u32]>, u32>,
+    states: Vec<Rc<[u32]>>,
+    index: FastMap<Rc<[u32]>, u32>,
     // Buffers kept between calls.
     active: Vec<u32>,
     rest: Vec<u32>,
@@ -281,8 +283,9 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
             Some(&child) => child,
             None => {
                 let child = u32::try_from(next.states.len()).expect("invariant: the node limit is below 2^32");
-                next.states.push(next.state.as_slice().into());
-                next.index.insert(next.state.as_slice().into(), child);
+                let state: Rc<[u32]> = next.state.as_slice().into();
+                next.states.push(state.clone());
+                next.index.insert(state, child);
                 child
             }
         };

@@ -13,6 +13,8 @@
 //! Integers here never overflow: the builder refuses constraints whose terms could exceed 2^100 in any order of
 //! evaluation.
 
+use std::rc::Rc;
+
 use super::expr::{Arith, Compare, Expr};
 use super::facts::Facts;
 use super::hash::FastMap;
@@ -47,14 +49,14 @@ pub(super) enum Node {
     Same(Id, Id),
     Differ(Id, Id),
     Not(Id),
-    All(Box<[Id]>),
-    Any(Box<[Id]>),
+    All(Rc<[Id]>),
+    Any(Rc<[Id]>),
     Undefined,
     Atom(Atom),
     Param(u16),
     /// `constant + Σ coefficient × term`; every term undefined-able stays, even with coefficient 0.
-    Sum(i128, Box<[(i128, Id)]>),
-    Product(Box<[Id]>),
+    Sum(i128, Rc<[(i128, Id)]>),
+    Product(Rc<[Id]>),
     Op(Arith, Id, Id),
 }
 
@@ -171,7 +173,7 @@ impl Arena {
             }
             Node::Product(factors) => {
                 let mut product = self.intern(Node::Atom(Atom::Int(1)));
-                for &factor in &factors {
+                for &factor in factors.iter() {
                     let factor = self.substitute(factor, param, position);
                     product = self.arith(Arith::Mul, product, factor);
                 }
