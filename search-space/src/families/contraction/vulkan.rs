@@ -35,7 +35,7 @@ const UNROLLS: [i64; 8] = [1, 2, 3, 4, 8, 16, 32, 64];
 /// Padding of staged rows: none, one bank, one vector.
 const PADS: [i64; 3] = [0, 1, 4];
 /// Multiply-adds in one iteration of the innermost loop. More makes drivers compile for seconds.
-const BODY_LIMIT: u64 = 1024;
+const BODY_LIMIT: u64 = 512;
 /// Rounds in which the lanes of a workgroup copy one staged tile.
 const ROUNDS_LIMIT: u64 = 16;
 /// A staged copy of up to this many rounds is written out and costs no loop iterations.
@@ -109,7 +109,7 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
 
     let mut space = SpaceBuilder::new();
     for name in ["lanes_m", "lanes_n"] {
-        space.param(name, LANES).structural(name);
+        space.param(name, LANES);
     }
     for name in ["tile_m", "tile_n"] {
         space.param(name, TILES);
@@ -260,20 +260,73 @@ mod tests {
         ContractionView::new(&MatmulSpec::new(m, n, k).workload().unwrap()).unwrap()
     }
 
+    fn convolution() -> ContractionView {
+        let pads = Conv2dSpec { pad_top: 1, pad_left: 1, pad_bottom: 1, pad_right: 1, ..Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3) };
+        ContractionView::new(&pads.workload().unwrap()).unwrap()
+    }
+
     #[test]
-    fn large_spaces_count_quickly() {
-        let resnet = Conv2dSpec {
-            pad_top: 1,
-            pad_left: 1,
-            pad_bottom: 1,
-            pad_right: 1,
-            ..Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3)
-        };
-        let resnet = ContractionView::new(&resnet.workload().unwrap()).unwrap();
-        for (name, view) in [("4096", view(4096, 4096, 4096)), ("odd", view(1000, 999, 1001)), ("conv", resnet)] {
-            let start = std::time::Instant::now();
-            let space = plan(&view, &target()).unwrap().space;
-            eprintln!("{name}: {} schedules, {} nodes, {:?}", space.count(), space.nodes(), start.elapsed());
+    fn spaces_are_large_and_small_enough() {
+        for (name, view, least) in
+            [("4096", view(4096, 4096, 4096), 100_000_000), ("odd", view(1000, 999, 1001), 1_000_000), ("conv", convolution(), 1_000_000)]
+        {
+            let plan = plan(&view, &target()).unwrap();
+            println!("{name}: {} schedules in {} nodes", plan.space.count(), plan.space.nodes());
+            assert!(plan.space.count() >= least, "{name}: {}", plan.space.count());
+            assert!(plan.space.nodes() < 100_000, "{name}: {}", plan.space.nodes());
+            assert!(plan.space.config(&plan.default).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_plainest_schedule_is_a_member_and_16_by_16() {
+        let view = view(256, 256, 256);
+        let untiled = untiled(&view, &target()).unwrap();
+        assert!(plan(&view, &target()).unwrap().space.config(&untiled).is_ok());
+        for (name, value) in [("lanes_m", 16), ("lanes_n", 16), ("tile_m", 1), ("tile_n", 1), ("unroll", 1)] {
+            assert_eq!(untiled.int(name), Some(value), "{name}");
+        }
+        assert_eq!((untiled.name("stage_a"), untiled.name("stage_b")), (Some("direct"), Some("direct")));
+    }
+
+    #[test]
+    fn each_limit_rejects_what_exceeds_it() {
+        let view = view(4096, 4096, 4096);
+        let plan = plan(&view, &target()).unwrap();
+        let broken = |changes: &[(&str, Value)]| {
+            let mut schedule = plan.default.clone();
+            changes.iter().for_each(|(name, value)| schedule.set(*name, value.clone()));
+            plan.space.config(&schedule).map(|_| ()).unwrap_err().to_string()
+        };
+        for (changes, rule) in [
+            (&[("lanes_m", 256.into())][..], "invocations"),
+            (&[("tile_m", 16.into()), ("tile_n", 16.into()), ("unroll", 1.into())], "registers"),
+            (&[("unroll", 16.into())], "body"),
+            (&[("run_n", 16.into())], "run_n"),
+            (&[("depth", 128.into())], "shared_ab_km"),
+            (&[("depth", Value::none())], "depth_applies"),
+            (&[("stage_a", "direct".into())], "none"),
+            (&[("pad_b", 1.into())], "aligned_b"),
+        ] {
+            let why = broken(changes);
+            assert!(why.contains(rule), "{rule}: {why}");
+        }
+    }
+
+    #[test]
+    fn vectors_need_aligned_rows() {
+        let widths = |n: u64| {
+            let view = view(8, n, 8);
+            vectors(&view, &view.b, &view.n)
+        };
+        assert_eq!((widths(12), widths(6), widths(7)), (vec![1, 2, 4], vec![1, 2], vec![1]));
+    }
+
+    #[test]
+    fn what_no_schedule_can_do_is_a_limit() {
+        let long = plan(&view(1, 1, 8_000_000), &target()).unwrap_err();
+        assert!(matches!(long, Unsupported::Limit { needed: 125_000, .. }), "{long}");
+        let large = plan(&view(8192, 8192, 1), &target()).unwrap_err();
+        assert!(large.to_string().contains("operand c in bytes needs 268435456"), "{large}");
     }
 }
