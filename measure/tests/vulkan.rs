@@ -1,0 +1,181 @@
+//! The property that holds the levels together on Vulkan: for random workloads and random schedules,
+//! reference = interpreter of level 1 = device, bit for bit on inputs from {-1, 0, 1}.
+//!
+//! `CASES=1000 cargo test -p tilewright-measure --test vulkan` runs more; a failure prints the seed that replays it.
+//! Without a Vulkan device the kernels are only interpreted, and a line says so.
+
+use codegen::tile::interpret::interpret;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use search_space::families::contraction::{ContractionView, vulkan};
+use search_space::target::{Limits, TargetKey, TargetKind};
+use search_space::workload::{Conv2dSpec, DType, MatmulSpec, Storage};
+use search_space::{Schedule, Target, Workload, families, reference};
+use tilewright_measure::device::{Device, Placement, VulkanDevice};
+use tilewright_measure::verify::Suite;
+
+fn device() -> Option<VulkanDevice> {
+    match VulkanDevice::open(0) {
+        Ok(device) => Some(device),
+        Err(failure) => {
+            eprintln!("skipped: {failure}");
+            None
+        }
+    }
+}
+
+/// What lavapipe offers, for hosts without it.
+fn software_target() -> Target {
+    let key = TargetKey::new(TargetKind::Vulkan, "10005.0", "llvmpipe", [""; 0], 1).unwrap();
+    let limits = Limits {
+        vector_bytes: 16,
+        vector_registers: 64,
+        l1_bytes: 0,
+        l2_bytes: 0,
+        shared_bytes: 32 << 10,
+        workgroup_invocations: 1024,
+        grid_per_dim: 65_535,
+        loop_iterations: 65_000,
+        buffer_bytes: 128 << 20,
+    };
+    Target { key, limits }
+}
+
+fn random_matmul(rng: &mut ChaCha8Rng) -> Workload {
+    let mut size = |most: u64| if rng.random_bool(0.2) { 1 } else { rng.random_range(1..=most) };
+    let (m, n, k) = (size(60), size(60), size(60));
+    // Sizes that vectors divide are rare among random ones.
+    let step = [1, 4, 8][rng.random_range(0..3)];
+    MatmulSpec {
+        batch: if rng.random_bool(0.2) { 3 } else { 1 },
+        transpose_a: rng.random_bool(0.4),
+        transpose_b: rng.random_bool(0.4),
+        bias: rng.random_bool(0.3),
+        relu: rng.random_bool(0.3),
+        ..MatmulSpec::new(m.next_multiple_of(step), n.next_multiple_of(step), k.next_multiple_of(step))
+    }
+    .workload()
+    .unwrap()
+}
+
+fn random_convolution(rng: &mut ChaCha8Rng) -> Workload {
+    let groups = [1, 1, 1, 2, 3][rng.random_range(0..5)];
+    Conv2dSpec {
+        n: rng.random_range(1..=2),
+        c: groups * rng.random_range(1..=4),
+        h: rng.random_range(5..=11),
+        w: rng.random_range(5..=11),
+        k: groups * rng.random_range(1..=9),
+        r: rng.random_range(1..=3),
+        s: rng.random_range(1..=3),
+        stride_h: rng.random_range(1..=2),
+        stride_w: rng.random_range(1..=2),
+        pad_top: rng.random_range(0..=2),
+        pad_left: rng.random_range(0..=2),
+        pad_bottom: rng.random_range(0..=2),
+        pad_right: rng.random_range(0..=2),
+        dilation_h: rng.random_range(1..=2),
+        dilation_w: rng.random_range(1..=2),
+        groups,
+        dtype: DType::F32,
+        bias: rng.random_bool(0.3),
+        relu: rng.random_bool(0.3),
+    }
+    .workload()
+    .unwrap()
+}
+
+fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
+    let mut workload = if rng.random_bool(0.5) { random_matmul(rng) } else { random_convolution(rng) };
+    // Rows longer than needed, as in a slice of a larger tensor.
+    if rng.random_bool(0.3) {
+        for operand in &mut workload.operands {
+            let Storage::Strides(strides) = &mut operand.storage else { continue };
+            let pad = rng.random_range(1..=3);
+            let inner = strides.len() - 1;
+            if strides[inner] == 1 && inner > 0 {
+                let row = strides[inner - 1];
+                strides[..inner].iter_mut().for_each(|stride| *stride += *stride / row * pad);
+            }
+        }
+    }
+    workload
+}
+
+fn floats(values: &[f64]) -> Vec<u8> {
+    #[expect(clippy::cast_possible_truncation, reason = "the values are small integers or NaN")]
+    values.iter().flat_map(|&value| (value as f32).to_ne_bytes()).collect()
+}
+
+/// Compares every element of the output, gaps included.
+fn check(device: Option<&mut VulkanDevice>, target: &Target, workload: &Workload, schedule: &Schedule, rng: &mut ChaCha8Rng) {
+    let lowered = codegen::lower(workload, target, schedule).expect("members of the space can be lowered");
+    let length = |i: usize| usize::try_from(workload.operand_len(i)).unwrap();
+    let mut plain: Vec<Vec<f64>> = (0..workload.operands.len())
+        .map(|i| (0..length(i)).map(|_| f64::from(rng.random_range(-1..=1))).collect())
+        .collect();
+    let output = workload.outputs()[0];
+    plain[output].fill(f64::NAN);
+    let ran = device.map(|device| {
+        let mut kernel = device.compile(workload, schedule).unwrap_or_else(|failure| panic!("{failure}"));
+        let mut memory = device.allocate(workload, Placement::Guarded).unwrap();
+        for (operand, values) in plain.iter().enumerate() {
+            device.write(&mut memory, operand, &floats(values)).unwrap();
+        }
+        device.run(&mut kernel, &mut memory).unwrap_or_else(|failure| panic!("{failure}"));
+        device.read(&mut memory, output).unwrap()
+    });
+    let inputs: Vec<&[f64]> = workload.inputs().into_iter().map(|i| plain[i].as_slice()).collect();
+    let wanted = reference::evaluate(workload, &inputs).expect("the reference knows contractions").remove(0);
+    interpret(&lowered.tile, &mut plain).expect("every access is inside");
+    for (at, &value) in wanted.iter().enumerate() {
+        let same = |other: f64| (value.is_nan() && other.is_nan()) || value == other;
+        assert!(same(plain[output][at]), "interpreter: element {at} is {}, not {value}", plain[output][at]);
+        if let Some(bytes) = &ran {
+            let got = f32::from_ne_bytes(bytes[4 * at..4 * at + 4].try_into().unwrap());
+            assert!(same(f64::from(got)), "device: element {at} is {got}, not {value}");
+        }
+    }
+}
+
+#[test]
+fn random_kernels_agree_with_the_reference() {
+    let mut device = device();
+    let target = device.as_ref().map_or_else(software_target, |device| device.identity().target.clone());
+    let cases: u64 = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    for case in 0..cases {
+        let seed = 5_000 + case;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_workload(&mut rng);
+        let plan = families::plan(&workload, &target).expect("every contraction has a space");
+        let untiled = vulkan::untiled(&ContractionView::new(&workload).unwrap(), &target).unwrap();
+        let sampled = [0.0, 0.5].map(|exponent| plan.space.schedule(&plan.space.sample(&mut rng, exponent)));
+        // The long bodies of wide unrolling take the driver seconds and differ only in length.
+        let short = |schedule: &Schedule| {
+            let size = ["tile_m", "tile_n", "unroll"].iter().map(|name| schedule.int(name).unwrap_or(1)).product::<i64>();
+            size <= 256
+        };
+        let fixed = if case % 2 == 0 { plan.default.clone() } else { untiled };
+        for schedule in sampled.iter().filter(|schedule| short(schedule)).chain([&fixed]) {
+            println!("seed {seed} {} | {schedule}", workload.key());
+            check(device.as_mut(), &target, &workload, schedule, &mut rng);
+        }
+    }
+}
+
+#[test]
+fn kernels_pass_the_whole_suite_of_checks() {
+    let Some(mut device) = device() else { return };
+    let target = device.identity().target.clone();
+    let conv = Conv2dSpec { pad_top: 1, pad_left: 1, bias: true, relu: true, ..Conv2dSpec::new(1, 4, 9, 9, 8, 3, 3) };
+    for workload in [MatmulSpec::new(33, 40, 52).workload().unwrap(), conv.workload().unwrap()] {
+        let plan = families::plan(&workload, &target).unwrap();
+        let mut suite = Suite::new(&workload).unwrap();
+        let mut kernel = device.compile(&workload, &plan.default).unwrap();
+        assert!(device.describe(&kernel).compile_ns > 0);
+        let mut memory = device.allocate(&workload, Placement::Guarded).unwrap();
+        let ns = suite.check(&mut device, &mut kernel, &mut memory).unwrap();
+        assert!(ns > 0.0);
+        suite.check_hostile(&mut device, &mut kernel, &mut memory).unwrap();
+    }
+}
