@@ -340,7 +340,7 @@ fn wide(limit: usize) -> SpaceBuilder {
 #[test]
 fn a_constraint_too_wide_by_itself_is_named() {
     // No two prefixes leave the same residual, so without the limit this would not end.
-    let terms: Vec<String> = (0..12i64).map(|number| format!("{} * p{number}", 41i64.pow(number as u32))).collect();
+    let terms: Vec<String> = (0..12u32).map(|number| format!("{} * p{number}", 41i64.pow(number))).collect();
     let mut builder = wide(5000);
     builder.require("harmless", "p0 <= 39").require("endless", &format!("({}) % 1000003 < 500000", terms.join(" + ")));
     let SpaceError::TooWide { parameter, constraints, limit } = builder.build().unwrap_err() else {

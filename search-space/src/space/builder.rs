@@ -129,7 +129,7 @@ pub enum SpaceError {
 ///     .require("whole tiles", "mc % mr == 0")
 ///     .require("small tiles stay unpacked", "pack_a == 'yes' => mc >= 16");
 /// let space = builder.build()?;
-/// assert_eq!(space.count(), 43);
+/// assert_eq!(space.count(), 36);
 /// # Ok::<(), tilewright_search_space::space::SpaceError>(())
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -22,11 +22,11 @@ use crate::space::{Config, ParameterSpace};
 /// Fewest candidates of the start, the default included.
 const START: usize = 16;
 /// Fastest measured configurations that may become parents.
-const PARENTS: usize = 24;
+const PARENTS: usize = 12;
 /// Configurations that meet in one tournament.
 const TOURNAMENT: usize = 3;
 /// Children bred for each one asked for when a model chooses among them.
-const BRED_PER_SLOT: usize = 12;
+const BRED_PER_SLOT: usize = 32;
 /// Share of random samples after the start.
 const RANDOM_SHARE: f64 = 0.1;
 /// Attempts to breed something new before a random sample takes the slot.
