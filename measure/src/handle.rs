@@ -125,7 +125,7 @@ impl DeviceHandle {
             Ok(Reply::Checked(result)) => Ok(result),
             Ok(_) => Ok(Err(Failure::new(Outcome::Crash, "the worker answered another question"))),
             Err(lost) => {
-                self.count_failure(&lost)?;
+                self.count_failure(&lost.in_full())?;
                 Ok(Err(lost.failure))
             }
         }
@@ -173,7 +173,7 @@ impl DeviceHandle {
             }
             Ok((_, _)) => Ok(Err(Failure::new(Outcome::Crash, "the worker answered another question"))),
             Err(lost) => {
-                self.count_failure(&lost)?;
+                self.count_failure(&lost.in_full())?;
                 Ok(Err(lost.failure))
             }
         }
@@ -211,8 +211,17 @@ impl DeviceHandle {
         }
         Ok(match worker.call(request, patience) {
             Ok((worker, reply)) => {
-                self.worker = Some(worker);
-                self.failures = 0;
+                match reply.device_is_gone() {
+                    // The worker lives, its device does not: the next candidate gets a fresh one.
+                    Some(failure) => {
+                        drop(worker);
+                        self.count_failure(&failure.message)?;
+                    }
+                    None => {
+                        self.worker = Some(worker);
+                        self.failures = 0;
+                    }
+                }
                 Ok(reply)
             }
             Err(lost) => Err(lost),
@@ -238,18 +247,18 @@ impl DeviceHandle {
 
     /// What a lost worker means for the candidate: the first of each class with everything that was printed.
     fn lost_candidate(&mut self, lost: &Lost) -> Result<Measured, Error> {
-        self.count_failure(lost)?;
+        self.count_failure(&lost.in_full())?;
         let outcome = lost.failure.outcome;
         let message = if self.shown.contains(&outcome) { lost.failure.message.clone() } else { lost.in_full() };
         Ok(Measured::failed(outcome, message))
     }
 
-    fn count_failure(&mut self, lost: &Lost) -> Result<(), Error> {
+    fn count_failure(&mut self, message: &str) -> Result<(), Error> {
         self.failures += 1;
         if self.failures < self.options.give_up_after {
             return Ok(());
         }
-        Err(Error::GivenUp { device: self.spec.to_string(), failures: self.failures, last: lost.in_full() })
+        Err(Error::GivenUp { device: self.spec.to_string(), failures: self.failures, last: message.into() })
     }
 }
 
@@ -284,7 +293,7 @@ impl Stage for Arena<'_> {
             Ok(Reply::Blocks(blocks)) => Ok(Ok(blocks)),
             Ok(_) => Ok(Err((None, Failure::new(Outcome::Crash, "the worker answered another question")))),
             Err(lost) => {
-                self.device.count_failure(&lost)?;
+                self.device.count_failure(&lost.in_full())?;
                 Ok(Err((lost.entry, lost.failure)))
             }
         }

@@ -120,6 +120,22 @@ fn each_fault_costs_its_timeout_and_one_restart_and_has_its_class() {
 }
 
 #[test]
+fn a_lost_device_costs_a_restart_and_is_given_up_when_it_stays_lost() {
+    let workload = matmul(32);
+    let mut device = open("fixture:lost/2", options());
+    let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };
+    let (_, drawn) = schedules(&device, &workload, 40);
+    let (bad, good): (Vec<Schedule>, Vec<Schedule>) = drawn.into_iter().partition(|s| rule.fault_of(s).is_some());
+    assert_eq!(screen(&mut device, &workload, &bad[0]).outcome, Outcome::LostDevice);
+    assert_eq!(screen(&mut device, &workload, &good[0]).outcome, Outcome::Ok);
+    assert_eq!(device.restarts(), 1);
+    let mut device = open("fixture:lost/1", WorkerOptions { give_up_after: 2, ..options() });
+    assert_eq!(screen(&mut device, &workload, &bad[0]).outcome, Outcome::LostDevice);
+    let error = device.measure(&workload, &bad[0], &ScreenOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::GivenUp { failures: 2, .. }), "{error}");
+}
+
+#[test]
 fn a_kernel_that_flickers_can_be_timed_but_never_wins() {
     let mut device = open("fixture:flicker/2", options());
     let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 
-use search_space::{Schedule, Workload};
+use search_space::{Outcome, Schedule, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
@@ -37,11 +37,13 @@ pub enum Fault {
     Flood,
     /// Changes one bit in every second run.
     Flicker,
+    /// Reports that the device was reset; nothing after that can be trusted.
+    Lost,
 }
 
 impl Fault {
     /// Every fault with its word in device names.
-    pub const ALL: [(Fault, &'static str); 10] = [
+    pub const ALL: [(Fault, &'static str); 11] = [
         (Fault::Hang, "hang"),
         (Fault::Stubborn, "stubborn"),
         (Fault::Crash, "crash"),
@@ -52,6 +54,7 @@ impl Fault {
         (Fault::Garbage, "garbage"),
         (Fault::Flood, "flood"),
         (Fault::Flicker, "flicker"),
+        (Fault::Lost, "lost"),
     ];
 }
 
@@ -78,7 +81,7 @@ impl Rule {
         if !hash.is_multiple_of(self.every.max(1)) {
             return None;
         }
-        let turn = usize::try_from(hash / self.every.max(1) % 10).unwrap_or(0);
+        let turn = usize::try_from(hash / self.every.max(1)).unwrap_or(0) % Fault::ALL.len();
         Some(self.fault.unwrap_or(Fault::ALL[turn].0))
     }
 }
@@ -169,8 +172,10 @@ impl<D: Device> Device for FixtureDevice<D> {
         kernel.runs += 1;
         let Some(fault) = kernel.fault else { return self.inner.run(&mut kernel.inner, memory) };
         misbehave(fault);
-        if fault == Fault::Silent {
-            return Ok(1.0);
+        match fault {
+            Fault::Silent => return Ok(1.0),
+            Fault::Lost => return Err(Failure::new(Outcome::LostDevice, "the device was reset")),
+            _ => {}
         }
         let ns = self.inner.run(&mut kernel.inner, memory)?;
         if fault == Fault::Wrong || (fault == Fault::Flicker && kernel.runs.is_multiple_of(2)) {
@@ -248,7 +253,7 @@ fn misbehave(fault: Fault) {
                 let _ = out.write_all(&block);
             }
         }
-        Fault::Wrong | Fault::Silent | Fault::Flicker => {}
+        Fault::Wrong | Fault::Silent | Fault::Flicker | Fault::Lost => {}
     }
 }
 

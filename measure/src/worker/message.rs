@@ -1,6 +1,6 @@
 //! What tuner and worker say to each other. Private to one build: both ends are the same executable.
 
-use search_space::Schedule;
+use search_space::{Outcome, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Failure, Identity, KernelInfo, Peak};
@@ -114,6 +114,26 @@ pub(crate) enum Reply {
     Checked(Result<KernelInfo, Failure>),
     /// To `Peak`.
     Peak(Result<Peak, Failure>),
+}
+
+impl Reply {
+    /// The failure after which the worker's device cannot be used any more, if there was one: it was lost, or still
+    /// hangs in a kernel that the worker stopped waiting for.
+    pub(crate) fn device_is_gone(&self) -> Option<Failure> {
+        let gone = |outcome: Outcome| matches!(outcome, Outcome::LostDevice | Outcome::Timeout);
+        let failure = match self {
+            Reply::Measured(measured) => {
+                Some(Failure::new(measured.outcome, measured.message.clone().unwrap_or_default()))
+            }
+            Reply::Blocks(entries) => {
+                let mut failures = entries.iter().filter_map(|entry| entry.kernel.as_ref().err());
+                failures.find(|failure| gone(failure.outcome)).cloned()
+            }
+            Reply::Checked(Err(failure)) | Reply::Peak(Err(failure)) => Some(failure.clone()),
+            _ => None,
+        };
+        failure.filter(|failure| gone(failure.outcome))
+    }
 }
 
 /// One entry's part of a `Blocks` reply.

@@ -212,14 +212,3 @@ impl Device for CpuDevice {
         Ok(peak::measure())
     }
 }
-
-impl CpuDevice {
-    /// The identity of the processor without opening it: what a compiler that only looks up needs.
-    ///
-    /// # Errors
-    ///
-    /// As [`CpuDevice::open`].
-    pub fn describe_host(threads: u64) -> Result<Identity, Failure> {
-        host::identity(threads, &[], false)
-    }
-}
