@@ -27,6 +27,8 @@ pub struct DeviceHandle {
     /// Key of the workload the present worker has loaded.
     loaded: Option<String>,
     resource: Resource,
+    /// How long the last request waited for the resource.
+    waited: Duration,
     /// Workers started so far.
     started: u32,
     /// Failures since the last success.
@@ -52,6 +54,7 @@ impl DeviceHandle {
             worker: Some(worker),
             loaded: None,
             resource,
+            waited: Duration::ZERO,
             started: 1,
             failures: 0,
             shown: BTreeSet::new(),
@@ -110,7 +113,8 @@ impl DeviceHandle {
             tracing::warn!(outcome = %measured.outcome, %schedule, message = measured.message.as_deref().unwrap_or(""),
                 "first candidate that failed in this way");
         }
-        measured.breakdown.round_trip_ns = nanos(start.elapsed());
+        measured.breakdown.wait_ns = nanos(self.waited);
+        measured.breakdown.round_trip_ns = nanos(start.elapsed().saturating_sub(self.waited));
         Ok(measured)
     }
 
@@ -186,7 +190,9 @@ impl DeviceHandle {
         request: &Request,
         patience: Patience,
     ) -> Result<Result<Reply, Box<Lost>>, Error> {
+        let start = Instant::now();
         let _held = self.resource.hold(self.options.resource_timeout)?;
+        self.waited = start.elapsed();
         if self.worker.as_ref().is_some_and(Worker::is_bloated) {
             tracing::debug!(device = %self.spec, "replacing a worker that grew");
             self.retire();

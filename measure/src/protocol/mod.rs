@@ -59,8 +59,10 @@ pub struct Breakdown {
     pub time_ns: u64,
     /// The whole request as the worker saw it.
     pub total_ns: u64,
-    /// The whole request as the tuner saw it, restarts and waiting for the worker included.
+    /// The whole request as the tuner saw it: also starting a worker and loading the workload, but not `wait_ns`.
     pub round_trip_ns: u64,
+    /// Waiting for another process that uses the same resource.
+    pub wait_ns: u64,
 }
 
 /// What became of one candidate.

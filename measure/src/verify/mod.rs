@@ -11,7 +11,7 @@
 //! poison afterwards; and operands end at unreadable memory where the device can do that.
 //!
 //! Problems above 2^27 multiply-adds are not computed a second time in full. Their exact check is Freivalds' product
-//! check in integers, which looks at every output element ([`sketch`]), plus chosen points; their numeric check looks
+//! check in integers, which looks at every output element (`sketch`), plus chosen points; their numeric check looks
 //! at chosen points: the first and last along every axis, and random ones.
 //!
 //! The zero of an exact check may have either sign: whether a sum starts with `0` or with its first product is the
