@@ -66,7 +66,7 @@ impl Layout {
     /// Two dimensions `[rows, columns]` stored as panels of `width` columns: inside a panel the columns are
     /// contiguous and rows follow each other, panels follow each other. `columns` must be a multiple of `width`.
     pub fn panels(rows: u64, columns: u64, width: u64) -> Layout {
-        assert!(width > 0 && columns % width == 0, "invariant: panels divide the columns");
+        assert!(width > 0 && columns.is_multiple_of(width), "invariant: panels divide the columns");
         let inner = Mode { extent: width, stride: 1 };
         let outer = Mode { extent: columns / width, stride: rows * width };
         Layout { dims: vec![vec![Mode { extent: rows, stride: width }], vec![inner, outer]], swizzle: None }
@@ -157,14 +157,14 @@ impl Layout {
     pub fn vector_width(&self, dim: usize) -> u64 {
         let shape = self.shape();
         let mut width = 1;
-        while shape[dim] % (width * 2) == 0 {
+        while shape[dim].is_multiple_of(width * 2) {
             let next = width * 2;
             let contiguous = self.coords().all(|mut coord| {
                 let here = self.offset(&coord);
                 let within = coord[dim] % next;
                 coord[dim] -= within;
                 let start = self.offset(&coord);
-                here == start + within && start % next == 0
+                here == start + within && start.is_multiple_of(next)
             });
             if !contiguous {
                 break;
@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn index_expression_agrees_with_offset() {
-        let swizzled = Layout { swizzle: Some(Swizzle { bits: 2, base: 0, shift: 3 }), ..Layout::row_major(&[4, 8], 0) };
+        let swizzled =
+            Layout { swizzle: Some(Swizzle { bits: 2, base: 0, shift: 3 }), ..Layout::row_major(&[4, 8], 0) };
         for layout in [Layout::panels(3, 12, 4), Layout::row_major(&[3, 5], 3), swizzled] {
             let index = layout.index(&[Index::Coord(0), Index::Coord(1)]);
             assert!(layout.is_injective());
@@ -282,7 +283,9 @@ mod tests {
         let folded = Swizzle { bits: 1, base: 1, shift: 1 };
         assert!(!Layout { swizzle: Some(folded), ..Layout::strided(&[4], &[1]) }.is_injective());
         assert!(!Layout::strided(&[4, 4], &[2, 1]).is_injective());
-        assert!(!Distribution { lanes: Layout::strided(&[4], &[0]), values: Layout::strided(&[4], &[0]) }.is_injective());
+        assert!(
+            !Distribution { lanes: Layout::strided(&[4], &[0]), values: Layout::strided(&[4], &[0]) }.is_injective()
+        );
     }
 
     #[test]

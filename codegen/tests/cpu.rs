@@ -3,6 +3,13 @@
 //!
 //! `CASES=1000 cargo test -p tilewright-codegen --test cpu` runs more; a failure prints the seed that replays it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    reason = "a test may panic, print its seed and round its inputs"
+)]
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::target::{Limits, TargetKey, TargetKind};
@@ -23,8 +30,13 @@ fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
     };
     let features: Vec<String> = host.into_iter().filter(|feature| wanted.contains(&feature.as_str())).collect();
     let arch = if vector_bytes == 64 { arch } else { "x86-64".into() };
-    let key =
-        TargetKey { kind: TargetKind::Cpu, arch, unit: "core".into(), features: features.into_iter().collect(), threads };
+    let key = TargetKey {
+        kind: TargetKind::Cpu,
+        arch,
+        unit: "core".into(),
+        features: features.into_iter().collect(),
+        threads,
+    };
     let limits = Limits {
         vector_bytes,
         vector_registers: if vector_bytes == 64 { 32 } else { 16 },
@@ -168,7 +180,10 @@ fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
         let workload = random_workload(&mut rng);
         let target = cpu_target(vector_bytes, threads);
         let plan = families::plan(&workload, &target).expect("every contraction has a space");
-        assert!(plan.space.config(&plan.default).is_ok_and(|config| plan.space.contains(&config)), "default is a member");
+        assert!(
+            plan.space.config(&plan.default).is_ok_and(|config| plan.space.contains(&config)),
+            "default is a member"
+        );
         for exponent in [0.0, 0.5] {
             let schedule = plan.space.schedule(&plan.space.sample(&mut rng, exponent));
             println!("seed {seed} {} | {schedule}", workload.key());

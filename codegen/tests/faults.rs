@@ -1,5 +1,7 @@
 //! Seeded faults: what the verifier and the interpreter are for.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, print its seed and round its inputs")]
+
 use search_space::target::{Limits, TargetKey, TargetKind};
 use search_space::{Target, Workload, reference};
 use tilewright_codegen::index::{Index, Var};

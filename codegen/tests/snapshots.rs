@@ -1,6 +1,8 @@
 //! What is generated, as text: both levels and the LLVM IR of small CPU candidates. `./dev bless` updates the files;
 //! read the difference as you read source.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, print its seed and round its inputs")]
+
 use search_space::target::{Limits, TargetKey, TargetKind};
 use search_space::{Schedule, Target, Value, Workload};
 use tilewright_codegen::{Lowered, emit::llvm, lower};

@@ -8,9 +8,7 @@ use std::fmt::Write;
 
 use search_space::workload::DType;
 
-use crate::lane::{
-    Address, Array, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Stmt, Type, Value,
-};
+use crate::lane::{Address, Array, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Stmt, Type, Value};
 use crate::tile::Access;
 
 /// Name of the entry point.
@@ -73,8 +71,7 @@ struct Widths {
 
 impl Widths {
     fn of(kernel: &Kernel) -> Widths {
-        let mut widths =
-            Widths { buffers: vec![None; kernel.buffers.len()], shared: vec![None; kernel.shared.len()] };
+        let mut widths = Widths { buffers: vec![None; kernel.buffers.len()], shared: vec![None; kernel.shared.len()] };
         widths.block(kernel, &kernel.body);
         // An array of vectors must hold whole vectors.
         for (width, array) in widths.shared.iter_mut().zip(&kernel.shared) {
@@ -160,10 +157,8 @@ impl Printer<'_> {
             let element = self.element(buffer.dtype, self.widths.get(Mem::Buffer(position)))?;
             let access = if buffer.access == Access::Read { "read" } else { "read_write" };
             let name = self.mem(Mem::Buffer(position));
-            let _ = writeln!(
-                self.out,
-                "@group(0) @binding({position}) var<storage, {access}> {name}: array<{element}>;"
-            );
+            let _ =
+                writeln!(self.out, "@group(0) @binding({position}) var<storage, {access}> {name}: array<{element}>;");
         }
         for (position, Array { dtype, len, .. }) in kernel.shared.iter().enumerate() {
             let width = self.widths.get(Mem::Shared(position));

@@ -10,9 +10,7 @@ use crate::atoms::Atom;
 use crate::index::{Index, Stride, Var};
 use crate::lane::build::Builder;
 use crate::lane::{Array, BinOp, Builtin, CmpOp, Kernel as LaneKernel, Mem, Slot, Type, Value};
-use crate::tile::{
-    BinaryOp, Cond, Guard, Kernel, LoopKind, Place, Scalar, Space, Stmt, UnaryOp, View,
-};
+use crate::tile::{BinaryOp, Cond, Guard, Kernel, LoopKind, Place, Scalar, Space, Stmt, UnaryOp, View};
 
 /// Vector width of copies that touch no register tile.
 const COPY_LANES: u16 = 16;
@@ -246,8 +244,8 @@ impl Lowering<'_> {
     /// possible, in the source; none when every access would be strided.
     fn vector_dim(&self, shape: &[Index], dst: &View, args: &[View]) -> WalkPlan {
         let mut best: Option<(u32, usize)> = None;
-        for dim in 0..shape.len() {
-            if self.stride(dst, dim) != Stride::Constant(1) || shape[dim].as_const() == Some(1) {
+        for (dim, extent) in shape.iter().enumerate() {
+            if self.stride(dst, dim) != Stride::Constant(1) || extent.as_const() == Some(1) {
                 continue;
             }
             let rank = |arg: &View| match self.stride(arg, dim) {
@@ -299,13 +297,7 @@ impl Lowering<'_> {
         self.inner(work, inner, None, coords);
     }
 
-    fn inner(
-        &mut self,
-        work: &Walk,
-        inner: &[usize],
-        vector: Option<(usize, Option<Index>)>,
-        coords: &mut Vec<Index>,
-    ) {
+    fn inner(&mut self, work: &Walk, inner: &[usize], vector: Option<(usize, Option<Index>)>, coords: &mut Vec<Index>) {
         let Some((&dim, rest)) = inner.split_first() else { return self.point(work, vector, coords) };
         self.each(&work.shape[dim], false, &mut |this, at| {
             let saved = std::mem::replace(&mut coords[dim], at);

@@ -8,12 +8,12 @@ use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
 use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
-use inkwell::types::{BasicTypeEnum, FloatType, IntType};
-use inkwell::values::{AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, FunctionValue, PointerValue, VectorValue};
+use inkwell::types::{BasicTypeEnum, IntType};
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, PointerValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
 use super::EmitError;
-use crate::lane::{Address, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Slot, Stmt, Type, Value};
+use crate::lane::{BinOp, Builtin, CmpOp, Elem, Kernel, Op, Slot, Stmt, Type, Value};
 
 /// Emits a kernel into a module.
 pub(super) fn emit<'ctx>(
@@ -51,16 +51,16 @@ pub(super) fn emit<'ctx>(
     Ok(())
 }
 
-struct Emitter<'a, 'ctx> {
-    context: &'ctx Context,
+pub(super) struct Emitter<'a, 'ctx> {
+    pub(super) context: &'ctx Context,
     module: &'a Module<'ctx>,
-    builder: Builder<'ctx>,
-    kernel: &'a Kernel,
-    function: FunctionValue<'ctx>,
+    pub(super) builder: Builder<'ctx>,
+    pub(super) kernel: &'a Kernel,
+    pub(super) function: FunctionValue<'ctx>,
     values: Vec<Option<BasicValueEnum<'ctx>>>,
     slots: Vec<Option<BasicValueEnum<'ctx>>>,
-    buffers: Vec<PointerValue<'ctx>>,
-    scratch: Vec<PointerValue<'ctx>>,
+    pub(super) buffers: Vec<PointerValue<'ctx>>,
+    pub(super) scratch: Vec<PointerValue<'ctx>>,
 }
 
 /// Applies an integer builder function to scalars or vectors.
@@ -116,7 +116,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
     }
 
-    fn ty(&self, ty: Type) -> BasicTypeEnum<'ctx> {
+    pub(super) fn ty(&self, ty: Type) -> BasicTypeEnum<'ctx> {
         let lanes = u32::from(ty.lanes);
         match (ty.elem, lanes) {
             (Elem::F32, 1) => self.context.f32_type().into(),
@@ -126,7 +126,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
     }
 
-    fn value(&self, value: Value) -> BasicValueEnum<'ctx> {
+    pub(super) fn value(&self, value: Value) -> BasicValueEnum<'ctx> {
         self.values[value.0 as usize].expect("invariant: values are defined before use (builder)")
     }
 
@@ -157,7 +157,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(())
     }
 
-    fn call(
+    pub(super) fn call(
         &self,
         name: &str,
         types: &[BasicTypeEnum<'ctx>],
@@ -169,161 +169,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(self.builder.build_call(function, args, "")?)
     }
 
-    fn result(&self, call: inkwell::values::CallSiteValue<'ctx>) -> BasicValueEnum<'ctx> {
+    pub(super) fn result(&self, call: inkwell::values::CallSiteValue<'ctx>) -> BasicValueEnum<'ctx> {
         call.try_as_basic_value().basic().expect("invariant: the intrinsic returns a value")
     }
 
-    /// Memory accesses carry their alignment as an attribute of the pointer parameter.
-    fn aligned(&self, call: inkwell::values::CallSiteValue<'ctx>, parameter: u32, align: u32) {
-        let kind = Attribute::get_named_enum_kind_id("align");
-        let attribute = self.context.create_enum_attribute(kind, u64::from(align));
-        call.add_attribute(AttributeLoc::Param(parameter), attribute);
-    }
-
-    fn address(&self, at: &Address) -> Result<PointerValue<'ctx>, EmitError> {
-        let base = match at.mem {
-            Mem::Buffer(position) => self.buffers[position],
-            Mem::Scratch(position) => self.scratch[position],
-            Mem::Shared(_) => return Err(EmitError::Unsupported { what: "workgroup-shared memory on a CPU core" }),
-        };
-        let index = self.value(at.index).into_int_value();
-        let float = self.context.f32_type();
-        // SAFETY: plain address arithmetic without inbounds: nothing is claimed about the result.
-        let pointer = unsafe { self.builder.build_gep(float, base, &[index], "")? };
-        if at.offset == 0 {
-            return Ok(pointer);
-        }
-        let offset = self.context.i64_type().const_int(at.offset.cast_unsigned(), true);
-        // SAFETY: as above.
-        Ok(unsafe { self.builder.build_gep(float, pointer, &[offset], "")? })
-    }
-
-    fn zero(&self, ty: Type) -> BasicValueEnum<'ctx> {
-        match self.ty(ty) {
-            BasicTypeEnum::VectorType(ty) => ty.const_zero().into(),
-            ty => ty.const_zero(),
-        }
-    }
-
-    fn load(&mut self, ty: Type, at: &Address, mask: Option<Value>) -> Result<BasicValueEnum<'ctx>, EmitError> {
-        let pointer = self.address(at)?;
-        let Some(mask) = mask else {
-            let load = self.builder.build_load(self.ty(ty), pointer, "")?;
-            load.as_instruction_value()
-                .expect("invariant: a load is an instruction")
-                .set_alignment(at.align)
-                .map_err(|_| EmitError::Unsupported { what: "this alignment" })?;
-            return Ok(load);
-        };
-        if ty.lanes == 1 {
-            // A scalar that may not exist is loaded behind a branch.
-            let zero = self.zero(ty);
-            let cond = self.value(mask).into_int_value();
-            return self.branch_value(cond, zero, |this| this.load(ty, at, None));
-        }
-        let args = [pointer.into(), self.value(mask).into(), self.zero(ty).into()];
-        let call = self.call("llvm.masked.load", &[self.ty(ty), pointer.get_type().into()], &args)?;
-        self.aligned(call, 0, at.align);
-        Ok(self.result(call))
-    }
-
-    /// `cond ? f() : otherwise`, evaluating `f` only when it holds.
-    fn branch_value(
-        &mut self,
-        cond: inkwell::values::IntValue<'ctx>,
-        otherwise: BasicValueEnum<'ctx>,
-        f: impl FnOnce(&mut Self) -> Result<BasicValueEnum<'ctx>, EmitError>,
-    ) -> Result<BasicValueEnum<'ctx>, EmitError> {
-        let before = self.here();
-        let then = self.context.append_basic_block(self.function, "");
-        let after = self.context.append_basic_block(self.function, "");
-        self.builder.build_conditional_branch(cond, then, after)?;
-        self.builder.position_at_end(then);
-        let value = f(self)?;
-        let end = self.here();
-        self.builder.build_unconditional_branch(after)?;
-        self.builder.position_at_end(after);
-        let phi = self.builder.build_phi(value.get_type(), "")?;
-        phi.add_incoming(&[(&value, end), (&otherwise, before)]);
-        Ok(phi.as_basic_value())
-    }
-
-    fn here(&self) -> inkwell::basic_block::BasicBlock<'ctx> {
+    pub(super) fn here(&self) -> inkwell::basic_block::BasicBlock<'ctx> {
         self.builder.get_insert_block().expect("invariant: the builder is positioned")
-    }
-
-    fn gather(
-        &mut self,
-        ty: Type,
-        at: &Address,
-        indices: Value,
-        mask: Option<Value>,
-    ) -> Result<BasicValueEnum<'ctx>, EmitError> {
-        let pointers = self.pointers(at, indices)?;
-        let mask = self.mask_or_all(mask, ty.lanes);
-        let args = [pointers.into(), mask.into(), self.zero(ty).into()];
-        let call = self.call("llvm.masked.gather", &[self.ty(ty), pointers.get_type().into()], &args)?;
-        self.aligned(call, 0, at.align);
-        Ok(self.result(call))
-    }
-
-    fn scatter(&mut self, at: &Address, indices: Value, value: Value, mask: Option<Value>) -> Result<(), EmitError> {
-        let pointers = self.pointers(at, indices)?;
-        let mask = self.mask_or_all(mask, self.kernel.values[value.0 as usize].lanes);
-        let data = self.value(value);
-        let args = [data.into(), pointers.into(), mask.into()];
-        let call = self.call("llvm.masked.scatter", &[data.get_type(), pointers.get_type().into()], &args)?;
-        self.aligned(call, 1, at.align);
-        Ok(())
-    }
-
-    fn mask_or_all(&self, mask: Option<Value>, lanes: u16) -> BasicValueEnum<'ctx> {
-        let all = vec![self.context.bool_type().const_int(1, false); usize::from(lanes)];
-        mask.map_or_else(|| inkwell::types::VectorType::const_vector(&all).into(), |mask| self.value(mask))
-    }
-
-    /// The vector of addresses `at + indices`.
-    fn pointers(&self, at: &Address, indices: Value) -> Result<VectorValue<'ctx>, EmitError> {
-        let base = self.address(at)?;
-        let float: FloatType = self.context.f32_type();
-        let mut index = self.value(indices).as_value_ref();
-        let type_ref = inkwell::types::AsTypeRef::as_type_ref(&float);
-        let builder = self.builder.as_mut_ptr();
-        // SAFETY: inkwell has no vector-of-pointers GEP; builder, type, base and index live in one context.
-        let pointers = unsafe {
-            inkwell::llvm_sys::core::LLVMBuildGEP2(builder, type_ref, base.as_value_ref(), &raw mut index, 1, c"".as_ptr())
-        };
-        // SAFETY: the GEP of a scalar base with a vector index is a vector of pointers.
-        Ok(unsafe { VectorValue::new(pointers) })
-    }
-
-    fn store(&mut self, at: &Address, value: Value, mask: Option<Value>) -> Result<(), EmitError> {
-        let data = self.value(value);
-        let lanes = self.kernel.values[value.0 as usize].lanes;
-        match mask {
-            None => {
-                let pointer = self.address(at)?;
-                let store = self.builder.build_store(pointer, data)?;
-                store.set_alignment(at.align).map_err(|_| EmitError::Unsupported { what: "this alignment" })?;
-            }
-            Some(mask) if lanes == 1 => {
-                let cond = self.value(mask).into_int_value();
-                let then = self.context.append_basic_block(self.function, "");
-                let after = self.context.append_basic_block(self.function, "");
-                self.builder.build_conditional_branch(cond, then, after)?;
-                self.builder.position_at_end(then);
-                self.store(at, value, None)?;
-                self.builder.build_unconditional_branch(after)?;
-                self.builder.position_at_end(after);
-            }
-            Some(mask) => {
-                let pointer = self.address(at)?;
-                let args = [data.into(), pointer.into(), self.value(mask).into()];
-                let call = self.call("llvm.masked.store", &[data.get_type(), pointer.get_type().into()], &args)?;
-                self.aligned(call, 1, at.align);
-            }
-        }
-        Ok(())
     }
 
     fn for_loop(&mut self, index: Value, [lo, hi, step]: [Value; 3], body: &[Stmt]) -> Result<(), EmitError> {
@@ -471,9 +322,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     (BasicValueEnum::VectorValue(lhs), BasicValueEnum::VectorValue(rhs)) => {
                         self.builder.build_int_compare(predicate, lhs, rhs, "")?.into()
                     }
-                    (lhs, rhs) => {
-                        self.builder.build_int_compare(predicate, lhs.into_int_value(), rhs.into_int_value(), "")?.into()
-                    }
+                    (lhs, rhs) => self
+                        .builder
+                        .build_int_compare(predicate, lhs.into_int_value(), rhs.into_int_value(), "")?
+                        .into(),
                 }
             }
             Op::Select(mask, on_true, on_false) => {

@@ -2,14 +2,14 @@
 
 use std::ffi::{CStr, CString};
 
+use inkwell::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
 use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use inkwell::llvm_sys::orc2::LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess;
+use inkwell::llvm_sys::orc2::LLVMOrcJITDylibAddGenerator;
 use inkwell::llvm_sys::orc2::lljit::{
     LLVMOrcCreateLLJIT, LLVMOrcDisposeLLJIT, LLVMOrcLLJITAddObjectFile, LLVMOrcLLJITGetGlobalPrefix,
     LLVMOrcLLJITGetMainJITDylib, LLVMOrcLLJITLookup, LLVMOrcLLJITRef,
 };
-use inkwell::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
-use inkwell::llvm_sys::orc2::LLVMOrcJITDylibAddGenerator;
 
 use super::EmitError;
 
@@ -40,8 +40,9 @@ impl Jit {
         // SAFETY: the dylib takes ownership of the generator (it resolves calls such as fmaf).
         unsafe { LLVMOrcJITDylibAddGenerator(dylib, process) };
         // SAFETY: the bytes are copied.
-        let buffer =
-            unsafe { LLVMCreateMemoryBufferWithMemoryRangeCopy(object.as_ptr().cast(), object.len(), c"kernel".as_ptr()) };
+        let buffer = unsafe {
+            LLVMCreateMemoryBufferWithMemoryRangeCopy(object.as_ptr().cast(), object.len(), c"kernel".as_ptr())
+        };
         // SAFETY: the LLJIT takes ownership of the buffer.
         check(unsafe { LLVMOrcLLJITAddObjectFile(lljit, dylib, buffer) })?;
         Ok(jit)

@@ -4,6 +4,7 @@
 
 mod emit;
 mod jit;
+mod memory;
 
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;

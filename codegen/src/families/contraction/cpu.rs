@@ -20,9 +20,7 @@ use crate::atoms::{self, Atom};
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::lower::LowerError;
-use crate::tile::{
-    BinaryOp, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View,
-};
+use crate::tile::{BinaryOp, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View};
 
 /// Builds the program.
 ///
@@ -82,7 +80,7 @@ impl Dim {
 
     /// Elements of block `at`.
     fn in_block(&self, at: &Index) -> Index {
-        if self.extent % self.block == 0 {
+        if self.extent.is_multiple_of(self.block) {
             return Index::of(self.block);
         }
         if self.blocks() == 1 {
@@ -319,8 +317,7 @@ impl<'a> Family<'a> {
                 let index = vec![piece.panel.clone(), Index::Coord(2), Index::Coord(coord)];
                 return View { place: Place::Tile(tile), index, guards: Vec::new() };
             }
-            let (at_row, at_col) =
-                if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
+            let (at_row, at_col) = if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
             let map = self.operand(rows);
             let (index, mut guards) = element(self.view, map, &self.point(blocks, at_row, at_col, step.clone()));
             if piece.guarded {
