@@ -329,7 +329,7 @@ fn missing_things_are_named() {
     let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1 }, nowhere).unwrap_err();
     assert!(matches!(error, Error::Spawn { .. }) && error.to_string().contains("/nonexistent/worker"), "{error}");
     let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1000 }, options()).unwrap_err();
-    assert!(error.to_string().contains("1000 threads waited for"), "{error}");
+    assert!(error.to_string().contains("1000 threads asked for"), "{error}");
     let found = list_devices(&options());
     assert!(matches!(&found[0], FoundDevice::Present { spec: DeviceSpec::Cpu { .. }, .. }), "{found:?}");
     assert!(found.len() > 1, "Vulkan is listed, present or missing");
