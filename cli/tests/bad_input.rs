@@ -1,5 +1,7 @@
 //! What a person gets wrong: each is one clear line on stderr, exit code 2, and nothing is written.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

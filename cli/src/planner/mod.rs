@@ -34,8 +34,12 @@ const FINAL_BATCH: Duration = Duration::from_millis(2);
 pub const FINALISTS: usize = 8;
 /// Fewest blocks that a final takes.
 const LEAST_BLOCKS: u32 = 8;
-/// Share of the time budget that finals may use together.
+/// Share of the time that the blocks of all finals may use together, where kernels are not too slow for that.
 const FINALS_SHARE: f64 = 0.25;
+/// Most of the time that is kept from searching for finals.
+pub const MOST_RESERVED: f64 = 0.5;
+/// Least budget of a final's blocks, in seconds.
+const LEAST_BUDGET_S: f64 = 0.2;
 
 /// When a night ends. At least one of both is set by whoever starts one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,35 +100,55 @@ impl Standing {
         self.count as f64 * f64::midpoint(recent, optimistic) / self.per_trial().as_secs_f64().max(1e-6)
     }
 
-    /// How long the final of this search will take, with `finals` and at most [`Standing::finalists`] candidates.
+    /// How the final of this search is held within `finals.budget_s`.
+    #[must_use]
+    pub fn final_plan(&self, finals: &FinalsOptions) -> FinalPlan {
+        let per_block = self.final_batch().as_secs_f64();
+        // Half of the budget is for the choice; the default and an incumbent take part in it as well.
+        let afforded = (finals.budget_s / 2.0 / (f64::from(LEAST_BLOCKS) * per_block)).floor() - 2.0;
+        let candidates = (1..=FINALISTS).rev().find(|n| *n as f64 <= afforded).unwrap_or(1);
+        let least = f64::from((to_u32(candidates) + 2 + 3 * finals.test_workers.max(1)) * LEAST_BLOCKS) * per_block;
+        let options = if least > finals.budget_s {
+            // Seconds per launch: a fresh worker chooses between two, another one tests.
+            FinalsOptions { select_blocks: 4, test_blocks: LEAST_BLOCKS, test_workers: 1, ..finals.clone() }
+        } else {
+            finals.clone()
+        };
+        FinalPlan { options, candidates }
+    }
+
+    /// How long the final of this search will take.
     #[must_use]
     pub fn final_time(&self, finals: &FinalsOptions) -> Duration {
         if self.best().is_none() {
             return Duration::ZERO;
         }
-        let tests = finals.test_workers.max(1);
-        let entries = to_u32(self.finalists(finals)) + 2;
-        let prepare = mean(self.prepared, self.trials_now);
+        let FinalPlan { options, candidates } = self.final_plan(finals);
+        let tests = options.test_workers.max(1);
+        let entries = to_u32(candidates) + 1;
         // One worker for the choice, others for the tests; a hostile check of the chosen one and of the default.
-        let prepared = (entries + 3 * tests + 4) * prepare + (1 + tests) * (WORKER_START + self.load);
+        let prepare = mean(self.prepared, self.trials_now);
+        let prepared = (entries + 2 * tests + 4) * prepare + (1 + tests) * (WORKER_START + self.load);
         let batch = self.final_batch();
-        let blocks = entries * finals.select_blocks * batch + 3 * tests * finals.test_blocks * batch;
-        let least = (entries + 3 * tests) * LEAST_BLOCKS * batch;
-        prepared + blocks.min(Duration::from_secs_f64(finals.budget_s)).max(least)
-    }
-
-    /// How many candidates the final can afford within half its budget: all of them, or fewer when the kernel is slow.
-    #[must_use]
-    pub fn finalists(&self, finals: &FinalsOptions) -> usize {
-        let per_entry = (LEAST_BLOCKS * self.final_batch()).as_secs_f64();
-        let afforded = (finals.budget_s / 2.0 / per_entry).floor() - 2.0;
-        (1..=FINALISTS).rev().find(|n| *n as f64 <= afforded).unwrap_or(1)
+        let blocks = |select: u32, test: u32| (entries * select + 2 * tests * test) * batch;
+        let most = blocks(options.select_blocks, options.test_blocks);
+        let least = blocks(options.select_blocks.min(LEAST_BLOCKS), options.test_blocks.min(LEAST_BLOCKS));
+        prepared + most.min(Duration::from_secs_f64(options.budget_s)).max(least)
     }
 
     /// One entry in one block: a launch to warm up, then the batch.
     fn final_batch(&self) -> Duration {
         FINAL_BATCH.max(Duration::from_secs_f64(2.0 * self.best().unwrap_or(0.0)))
     }
+}
+
+/// How a final is held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FinalPlan {
+    /// Blocks, workers and budget.
+    pub options: FinalsOptions,
+    /// Candidates that take part beside the default and the incumbent.
+    pub candidates: usize,
 }
 
 /// One search's turn.
@@ -151,22 +175,30 @@ impl Planner {
     pub fn new(limit: Limit, searches: usize, mut finals: FinalsOptions) -> Planner {
         if let Some(time) = limit.time {
             let share = time.as_secs_f64() * FINALS_SHARE / searches.max(1) as f64;
-            finals.budget_s = finals.budget_s.min(share).max(0.2);
+            finals.budget_s = finals.budget_s.min(share).max(LEAST_BUDGET_S);
         }
         Planner { limit, finals }
     }
 
-    /// How finals are run.
-    #[must_use]
-    pub fn finals(&self) -> &FinalsOptions {
-        &self.finals
-    }
-
-    /// When searching must end so that every final still fits; `None` without a time limit.
+    /// When searching must end so that every final still fits; `None` without a time limit. Finals get at most
+    /// [`MOST_RESERVED`] of the time: what was not searched for need not be compared.
     #[must_use]
     pub fn search_deadline(&self, standings: &[Standing]) -> Option<Duration> {
+        let time = self.limit.time?;
         let reserved: Duration = standings.iter().map(|standing| standing.final_time(&self.finals)).sum();
-        Some(self.limit.time?.saturating_sub(reserved))
+        Some(time - reserved.min(time.mul_f64(MOST_RESERVED)))
+    }
+
+    /// How the final of `standing` is held at `now`, when `finals` of them are still to come, this one included.
+    #[must_use]
+    pub fn final_plan(&self, standing: &Standing, now: Duration, finals: usize) -> FinalPlan {
+        let mut options = self.finals.clone();
+        if let Some(time) = self.limit.time {
+            let share = time.saturating_sub(now).as_secs_f64() / finals.max(1) as f64;
+            // What is not needed for preparing is for blocks; when nothing is left, the least is done all the same.
+            options.budget_s = options.budget_s.min(share / 2.0).max(LEAST_BUDGET_S);
+        }
+        standing.final_plan(&options)
     }
 
     /// Who is next at `now`; `None` when searching is over. Searches without a trial come first, in their order: the

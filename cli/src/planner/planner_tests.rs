@@ -58,7 +58,7 @@ fn time_goes_where_the_model_gains_most() {
 fn finals_get_their_time_reserved() {
     let planner = planner(Some(20 * S), None, 2);
     let standings = [standing(1, 1e-3, 0.0, 40), standing(1, 1e-3, 0.0, 40)];
-    let reserved: Duration = standings.iter().map(|s| s.final_time(planner.finals())).sum();
+    let reserved: Duration = standings.iter().map(|s| s.final_time(&planner.finals)).sum();
     assert!(reserved > S && reserved < 8 * S, "{reserved:?}");
     let deadline = planner.search_deadline(&standings).unwrap();
     assert_eq!(deadline + reserved, 20 * S);
@@ -83,13 +83,26 @@ fn the_number_of_trials_is_a_limit_of_each() {
 }
 
 #[test]
-fn slow_kernels_send_fewer_to_the_final() {
+fn slow_kernels_have_smaller_finals() {
     let finals = FinalsOptions { budget_s: 4.0, ..FinalsOptions::default() };
-    assert_eq!(standing(1, 1e-3, 0.0, 10).finalists(&finals), FINALISTS);
-    assert_eq!(standing(1, 0.05, 0.0, 10).finalists(&finals), 1);
-    let slow = standing(1, 0.02, 0.0, 10);
-    assert!((1..FINALISTS).contains(&slow.finalists(&finals)));
-    assert!(slow.final_time(&finals) < 8 * S, "{:?}", slow.final_time(&finals));
+    let fast = standing(1, 1e-3, 0.0, 10).final_plan(&finals);
+    assert_eq!((fast.candidates, &fast.options), (FINALISTS, &finals));
+    let slower = standing(1, 0.02, 0.0, 10);
+    assert!((1..FINALISTS).contains(&slower.final_plan(&finals).candidates));
+    let slow = standing(1, 0.2, 0.0, 10).final_plan(&finals);
+    assert_eq!((slow.candidates, slow.options.test_workers, slow.options.select_blocks), (1, 1, 4));
+    assert!(slower.final_time(&finals) < 9 * S, "{:?}", slower.final_time(&finals));
+}
+
+#[test]
+fn finals_leave_half_of_the_time_to_searching_and_share_what_is_left() {
+    let planner = planner(Some(20 * S), None, 2);
+    let slow = [standing(1, 0.5, 0.0, 2), standing(1, 0.5, 0.0, 2)];
+    assert!(slow.iter().map(|s| s.final_time(&planner.finals)).sum::<Duration>() > 10 * S);
+    assert_eq!(planner.search_deadline(&slow), Some(10 * S));
+    let fast = standing(1, 1e-3, 0.0, 40);
+    let budget = |now, finals| planner.final_plan(&fast, now, finals).options.budget_s;
+    assert_eq!((budget(10 * S, 1), budget(18 * S, 2), budget(30 * S, 1)), (2.5, 0.5, LEAST_BUDGET_S));
 }
 
 #[test]

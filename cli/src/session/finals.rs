@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use measure::{Comparison, Finalist, Finals, Verdict};
+use measure::{Comparison, Finalist, Finals, FinalsOptions, Verdict};
 use search_space::{Outcome, Schedule};
 use serde_json::json;
 use tuning_db::{Batch, Database, Decision, Observation, Phase, Provenance};
@@ -11,7 +11,7 @@ use super::night::{Night, Running};
 use super::outcome::{Ended, VerdictReport};
 use super::{Bench, SessionError};
 use crate::GENERATOR;
-use crate::planner::Planner;
+use crate::planner::FinalPlan;
 
 impl Night<'_> {
     /// Compares the best with the default and the incumbent in fresh workers, and saves what that says.
@@ -19,7 +19,7 @@ impl Night<'_> {
         &self,
         running: &mut Running,
         bench: &mut dyn Bench,
-        planner: &Planner,
+        plan: FinalPlan,
     ) -> Result<(), SessionError> {
         let result = &mut running.result;
         if running.search.best().is_none() {
@@ -37,10 +37,9 @@ impl Night<'_> {
         let default = running.search.default.clone();
         let (incumbent, kept) = self.incumbents(running)?;
         let incumbent = incumbent.filter(|schedule| *schedule != default);
-        let mut candidates = running.search.finalists(running.standing.finalists(planner.finals()));
+        let mut candidates = running.search.finalists(plan.candidates);
         candidates.retain(|schedule| Some(schedule) != incumbent.as_ref());
-        let mut options = planner.finals().clone();
-        options.seed = self.settings.method.seed;
+        let options = FinalsOptions { seed: self.settings.method.seed, ..plan.options };
         let start = self.clock.now();
         let workload = &running.search.workload;
         let finals = match bench.finals(workload, &candidates, &default, incumbent.as_ref(), &options) {

@@ -205,7 +205,8 @@ impl Night<'_> {
             }
             self.settle(running)?;
         }
-        for running in &mut crew.jobs {
+        let jobs = crew.jobs.len();
+        for (done, running) in crew.jobs.iter_mut().enumerate() {
             if running.standing.trials == 0 && running.result.ended == Ended::Limit && !self.stop.asked() {
                 running.result.ended = Ended::Failed("the time was over before its turn; give more --time".into());
             }
@@ -215,7 +216,8 @@ impl Night<'_> {
             } else if searched && !matches!(running.result.ended, Ended::Failed(_)) {
                 self.report.final_begins(running.place);
                 let bench = crew.benches[running.bench].as_mut();
-                self.hold_final(running, bench, &planner)?;
+                let plan = planner.final_plan(&running.standing, self.clock.now(), jobs - done);
+                self.hold_final(running, bench, plan)?;
             } else if !searched {
                 running.result.verdict =
                     VerdictReport::None("nothing new was measured; the stored answer stands".into());

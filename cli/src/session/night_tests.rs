@@ -370,7 +370,7 @@ fn what_a_dead_run_left_behind_never_runs_again() {
     let (report, _) = lab.trials(6);
     assert!(!lab.measured().contains(&fourth));
     assert_eq!(report.jobs[0].trials, 6, "it is no trial");
-    assert_eq!(quarantined(&lab.path()), [fourth.clone()]);
+    assert_eq!(quarantined(&lab.path()), std::slice::from_ref(&fourth));
     // Asked to, it is tried again by a new search.
     let mut again = lab;
     again.retry = true;
