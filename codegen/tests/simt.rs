@@ -1,6 +1,8 @@
 //! Contractions as workgroups of lanes: the text of all three levels, the extremes of the space, and the limits.
 //! That the kernels compute the right numbers is tested on a device, by `measure/tests/vulkan.rs`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use search_space::families::contraction::{ContractionView, vulkan};
@@ -59,17 +61,26 @@ fn text(workload: &Workload, text: &str) -> String {
 fn text_of_a_staged_matmul() {
     insta::assert_snapshot!(text(
         &matmul(16, 16, 8),
-        "lanes_m=2 lanes_n=2 tile_m=2 tile_n=4 run_m=2 run_n=4 lane_order=nm grid_order=nm unroll=2 depth=4 \
+        "reduce=fused lanes_m=2 lanes_n=2 tile_m=2 tile_n=4 run_m=2 run_n=4 lane_order=nm grid_order=nm unroll=2 depth=4 \
          stage_a=shared stage_b=shared layout_a=km vector_a=4 vector_b=4 pad_a=0 pad_b=4"
     ));
 }
 
 #[test]
-fn text_of_a_convolution() {
+fn text_of_a_convolution_with_one_long_sum() {
     insta::assert_snapshot!(text(
         &convolution(),
-        "lanes_m=2 lanes_n=4 tile_m=1 tile_n=2 run_m=1 run_n=2 lane_order=nm grid_order=mn unroll=3 depth=8 \
+        "reduce=fused lanes_m=2 lanes_n=4 tile_m=1 tile_n=2 run_m=1 run_n=2 lane_order=nm grid_order=mn unroll=3 depth=8 \
          stage_a=shared stage_b=direct layout_a=mk vector_a=1 vector_b=- pad_a=1 pad_b=-"
+    ));
+}
+
+#[test]
+fn text_of_a_convolution_with_a_loop_over_the_filter() {
+    insta::assert_snapshot!(text(
+        &convolution(),
+        "reduce=split lanes_m=2 lanes_n=4 tile_m=1 tile_n=2 run_m=1 run_n=1 lane_order=nm grid_order=nm unroll=3 depth=4 \
+         stage_a=direct stage_b=shared layout_a=- vector_a=- vector_b=1 pad_a=- pad_b=0"
     ));
 }
 
@@ -99,7 +110,8 @@ fn members_of_extreme_spaces_can_be_lowered() {
         let mut schedules = vec![plan.default.clone(), untiled];
         schedules.extend((0..30).map(|_| plan.space.schedule(&plan.space.sample(&mut rng, 0.5))));
         for schedule in schedules {
-            let lowered = lower(&workload, &target(), &schedule).unwrap_or_else(|error| panic!("{name} {schedule}: {error}"));
+            let lowered =
+                lower(&workload, &target(), &schedule).unwrap_or_else(|error| panic!("{name} {schedule}: {error}"));
             for kernel in &lowered.lane.kernels {
                 assert!(loop_iterations(kernel) <= 65_000, "{name} {schedule}");
                 wgsl::emit(kernel).unwrap_or_else(|error| panic!("{name} {schedule}: {error}"));

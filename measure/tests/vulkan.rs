@@ -4,6 +4,8 @@
 //! `CASES=1000 cargo test -p tilewright-measure --test vulkan` runs more; a failure prints the seed that replays it.
 //! Without a Vulkan device the kernels are only interpreted, and a line says so.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use codegen::tile::interpret::interpret;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -108,7 +110,13 @@ fn floats(values: &[f64]) -> Vec<u8> {
 }
 
 /// Compares every element of the output, gaps included.
-fn check(device: Option<&mut VulkanDevice>, target: &Target, workload: &Workload, schedule: &Schedule, rng: &mut ChaCha8Rng) {
+fn check(
+    device: Option<&mut VulkanDevice>,
+    target: &Target,
+    workload: &Workload,
+    schedule: &Schedule,
+    rng: &mut ChaCha8Rng,
+) {
     let lowered = codegen::lower(workload, target, schedule).expect("members of the space can be lowered");
     let length = |i: usize| usize::try_from(workload.operand_len(i)).unwrap();
     let mut plain: Vec<Vec<f64>> = (0..workload.operands.len())
@@ -152,7 +160,8 @@ fn random_kernels_agree_with_the_reference() {
         let sampled = [0.0, 0.5].map(|exponent| plan.space.schedule(&plan.space.sample(&mut rng, exponent)));
         // The long bodies of wide unrolling take the driver seconds and differ only in length.
         let short = |schedule: &Schedule| {
-            let size = ["tile_m", "tile_n", "unroll"].iter().map(|name| schedule.int(name).unwrap_or(1)).product::<i64>();
+            let size =
+                ["tile_m", "tile_n", "unroll"].iter().map(|name| schedule.int(name).unwrap_or(1)).product::<i64>();
             size <= 256
         };
         let fixed = if case % 2 == 0 { plan.default.clone() } else { untiled };

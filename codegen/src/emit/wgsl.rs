@@ -75,10 +75,10 @@ impl Widths {
         widths.block(kernel, &kernel.body);
         // An array of vectors must hold whole vectors.
         for (width, array) in widths.shared.iter_mut().zip(&kernel.shared) {
-            *width = width.filter(|&width| array.len % u64::from(width) == 0);
+            *width = width.filter(|&width| array.len.is_multiple_of(u64::from(width)));
         }
         for (width, buffer) in widths.buffers.iter_mut().zip(&kernel.buffers) {
-            *width = width.filter(|&width| buffer.len % u64::from(width) == 0);
+            *width = width.filter(|&width| buffer.len.is_multiple_of(u64::from(width)));
         }
         widths
     }

@@ -9,10 +9,12 @@
 //!     c ← epilogue(acc)                              elements outside are not stored
 //! ```
 //!
-//! A convolution is the same program: its image operand has a longer index expression and guards for the padding.
+//! A convolution is the same program: its image operand has a longer index expression and guards for the padding. Its
+//! sum over channels and filter positions is either one long k, which costs divisions at each element, or (`reduce=split`)
+//! a loop over the filter positions around a k of channels alone, in which the padding is the same for all of k.
 //! The parameters are those of [`search_space::families::contraction::vulkan`].
 
-use search_space::families::contraction::{ContractionView, Group, OperandMap};
+use search_space::families::contraction::{ContractionView, Group, OperandMap, vulkan};
 use search_space::{Schedule, Target};
 
 use super::{Names, Point, buffers, element, epilogue};
@@ -56,15 +58,27 @@ struct Staging {
 /// # Errors
 /// [`LowerError::Schedule`] names a parameter that is absent or has no meaning.
 pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Result<Program, LowerError> {
-    let plan = Plan::new(view, schedule)?;
-    let (m, n, k) = view.extents();
+    let (m, n, _) = view.extents();
+    let split = match schedule.name("reduce") {
+        Some("split") => vulkan::split_reduction(view),
+        _ => None,
+    };
+    // The factors as seen inside the loop over the axes that are split off.
+    let inner = split.as_ref().unwrap_or(view);
+    let taps = inner.batch.extent() / view.batch.extent();
+    let k = inner.k.extent();
+    let plan = Plan::new(inner, schedule)?;
     let [bm, bn] = plan.block();
     let mut names = Names::default();
-    let [batch, mt, nt, kt] = ["batch", "mt", "nt", "kt"].map(|name| names.var(name));
+    let [batch, mt, nt, kt, tap] = ["batch", "mt", "nt", "kt", "tap"].map(|name| names.var(name));
     let (batch_loops, batch_index) = batch_loops(&mut names, batch, view.batch.extent(), target.limits.grid_per_dim);
     let origin = |tile: Var, size: u64| Index::from(tile) * Index::of(size);
-    let base =
-        Point { batch: batch_index, m: origin(mt, bm), n: origin(nt, bn), k: origin(kt, plan.depth) };
+    let outer = Point { batch: batch_index.clone(), m: origin(mt, bm), n: origin(nt, bn), k: Index::ZERO };
+    let base = Point {
+        batch: if taps > 1 { batch_index * Index::of(taps) + tap.into() } else { batch_index },
+        k: origin(kt, plan.depth),
+        ..outer.clone()
+    };
 
     let mut tiles = vec![Tile {
         name: "acc".into(),
@@ -72,23 +86,26 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         dtype: view.workload.acc,
         space: Space::Register(plan.distribution()),
     }];
-    let factors = [(&view.a, &view.m, m, bm), (&view.b, &view.n, n, bn)];
+    let factor = |side: usize| {
+        let (map, group) = if side == 0 { (&inner.a, &inner.m) } else { (&inner.b, &inner.n) };
+        Factor { view: inner, map, group, side, block: plan.block()[side], depth: plan.depth, base: &base }
+    };
     let mut views = Vec::new();
     let mut copies = Vec::new();
-    for (side, (map, group, extent, block)) in factors.into_iter().enumerate() {
+    for (side, factor) in [factor(0), factor(1)].into_iter().enumerate() {
         let Some(staging) = &plan.staging[side] else {
-            views.push(direct(view, map, side, &base, &plan, (extent, block), k));
+            views.push(factor.direct(plan.staging.iter().any(Option::is_some)));
             continue;
         };
-        let dims = if side == 0 { [block, plan.depth] } else { [plan.depth, block] };
+        let dims = if side == 0 { [factor.block, plan.depth] } else { [plan.depth, factor.block] };
         let position = tiles.len();
         tiles.push(Tile {
             name: if side == 0 { "as" } else { "bs" }.into(),
             shape: dims.to_vec(),
-            dtype: view.workload.operands[map.operand].dtype,
-            space: Space::Shared(staging.layout(side, block, plan.depth)),
+            dtype: view.workload.operands[factor.map.operand].dtype,
+            space: Space::Shared(staging.layout(side, factor.block, plan.depth)),
         });
-        copies.push(staging.copy(view, map, side, group, &base, (extent, block), (k, plan.depth), position));
+        copies.push(factor.copy(staging, position));
         let own = Index::Coord(side);
         let index = if side == 0 { vec![own, Index::Coord(2)] } else { vec![Index::Coord(2), own] };
         views.push(View { place: Place::Tile(position), index, guards: Vec::new() });
@@ -103,11 +120,8 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         unroll: plan.unroll,
     };
     let staged: Vec<usize> = (1..tiles.len()).collect();
-    let pipes = if staged.is_empty() {
-        Vec::new()
-    } else {
-        vec![Pipe { name: "stage".into(), stages: 1, tiles: staged }]
-    };
+    let pipes =
+        if staged.is_empty() { Vec::new() } else { vec![Pipe { name: "stage".into(), stages: 1, tiles: staged }] };
     let reduction = if pipes.is_empty() {
         vec![contract]
     } else {
@@ -119,8 +133,12 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
     };
 
     let mut body = vec![Stmt::Fill { tile: ACC, value: 0.0 }];
-    body.extend(reduction);
-    body.push(store(view, &base, (m, bm), (n, bn)));
+    if taps > 1 {
+        body.push(Stmt::For { var: tap, extent: Index::of(taps), kind: LoopKind::Serial, body: reduction });
+    } else {
+        body.extend(reduction);
+    }
+    body.push(store(view, &outer, (m, bm), (n, bn)));
     let [grid_m, grid_n] = if plan.grid_n_first { [1, 0] } else { [0, 1] };
     let grid = |var, blocks, dim, body| Stmt::For { var, extent: Index::of(blocks), kind: LoopKind::Grid(dim), body };
     let body = vec![grid(nt, n.div_ceil(bn), grid_n, batch_loops(body))];
@@ -169,31 +187,7 @@ fn batch_loops(
 
 /// The guard that keeps a coordinate inside an extent its blocks do not divide.
 fn range(index: &Index, extent: u64, block: u64) -> Option<Guard> {
-    (extent % block != 0).then(|| Guard { index: index.clone(), bound: Index::of(extent) })
-}
-
-/// A factor read from memory by the contraction itself; its window coordinates are `(m, n, k)`.
-fn direct(
-    view: &ContractionView,
-    map: &OperandMap,
-    side: usize,
-    base: &Point,
-    plan: &Plan,
-    (extent, block): (u64, u64),
-    k_extent: u64,
-) -> View {
-    let staged = plan.staging.iter().any(Option::is_some);
-    let k = if staged { base.k.clone() + Index::Coord(2) } else { Index::Coord(2) };
-    let point = Point {
-        batch: base.batch.clone(),
-        m: base.m.clone() + Index::Coord(0),
-        n: base.n.clone() + Index::Coord(1),
-        k: k.clone(),
-    };
-    let (index, mut guards) = element(view, map, &point);
-    guards.extend(range(if side == 0 { &point.m } else { &point.n }, extent, block));
-    guards.extend(range(&k, k_extent, plan.depth));
-    View { place: Place::Buffer(map.operand), index: vec![index], guards }
+    (!extent.is_multiple_of(block)).then(|| Guard { index: index.clone(), bound: Index::of(extent) })
 }
 
 /// `c ← epilogue(acc)`.
@@ -232,42 +226,65 @@ impl Staging {
             _ => Layout::strided(&[depth, block], &[k, own]),
         }
     }
+}
+
+/// One of the two factors, where a workgroup meets it.
+struct Factor<'a> {
+    view: &'a ContractionView,
+    map: &'a OperandMap,
+    /// Its own output axes.
+    group: &'a Group,
+    /// 0 for `a`, 1 for `b`.
+    side: usize,
+    /// Elements of a workgroup along its own axis.
+    block: u64,
+    depth: u64,
+    /// First coordinates of the workgroup and of the step of k.
+    base: &'a Point,
+}
+
+impl Factor<'_> {
+    /// The factor read from memory by the contraction itself; window coordinates are `(m, n, k)`.
+    fn direct(&self, k_tiled: bool) -> View {
+        let mut point = self.base.clone();
+        point.m = point.m + Index::Coord(0);
+        point.n = point.n + Index::Coord(1);
+        point.k = if k_tiled { point.k + Index::Coord(2) } else { Index::Coord(2) };
+        self.at(&point)
+    }
 
     /// The copy that fills the shared tile. Its window ends with the dimension that is contiguous in memory, split into
     /// vectors.
-    fn copy(
-        &self,
-        view: &ContractionView,
-        map: &OperandMap,
-        side: usize,
-        group: &Group,
-        base: &Point,
-        (extent, block): (u64, u64),
-        (k_extent, depth): (u64, u64),
-        position: usize,
-    ) -> Stmt {
-        let k_fastest = view.linear(map, &view.k) == Some(1) && view.linear(map, group) != Some(1);
-        let run = Index::Coord(1) * Index::of(self.vector) + Index::Coord(2);
-        let (slow, fast) = if k_fastest { (block, depth) } else { (depth, block) };
-        let (own, k) = if k_fastest { (Index::Coord(0), run) } else { (run, Index::Coord(0)) };
-        let mut point = base.clone();
+    fn copy(&self, staging: &Staging, position: usize) -> Stmt {
+        let run = Index::Coord(1) * Index::of(staging.vector) + Index::Coord(2);
+        let along_k =
+            self.view.linear(self.map, &self.view.k) == Some(1) && self.view.linear(self.map, self.group) != Some(1);
+        let (slow, fast) = if along_k { (self.block, self.depth) } else { (self.depth, self.block) };
+        let (own, k) = if along_k { (Index::Coord(0), run) } else { (run, Index::Coord(0)) };
+        let mut point = self.base.clone();
         point.k = point.k + k.clone();
-        let coordinate = if side == 0 { &mut point.m } else { &mut point.n };
+        let coordinate = if self.side == 0 { &mut point.m } else { &mut point.n };
         *coordinate = coordinate.clone() + own.clone();
-        let own_range = range(coordinate, extent, block);
-        let (index, mut guards) = element(view, map, &point);
-        guards.extend(own_range);
-        guards.extend(range(&point.k, k_extent, depth));
-        let tile = if side == 0 { vec![own, k] } else { vec![k, own] };
+        let tile = if self.side == 0 { vec![own, k] } else { vec![k, own] };
         Stmt::Copy {
-            shape: [slow, fast / self.vector, self.vector].map(Index::of).to_vec(),
+            shape: [slow, fast / staging.vector, staging.vector].map(Index::of).to_vec(),
             dst: View { place: Place::Tile(position), index: tile, guards: Vec::new() },
-            src: View { place: Place::Buffer(map.operand), index: vec![index], guards },
+            src: self.at(&point),
         }
+    }
+
+    /// The element at a point; zero outside of the extents.
+    fn at(&self, point: &Point) -> View {
+        let (index, mut guards) = element(self.view, self.map, point);
+        let own = if self.side == 0 { &point.m } else { &point.n };
+        guards.extend(range(own, self.group.extent(), self.block));
+        guards.extend(range(&point.k, self.view.k.extent(), self.depth));
+        View { place: Place::Buffer(self.map.operand), index: vec![index], guards }
     }
 }
 
 impl Plan {
+    /// `view` is the one inside the loop over the axes that are split off.
     fn new(view: &ContractionView, schedule: &Schedule) -> Result<Plan, LowerError> {
         let absent = |name: &str, want: &str| LowerError::Schedule {
             why: match schedule.get(name) {
@@ -288,7 +305,7 @@ impl Plan {
         let tile = [positive("tile_m")?, positive("tile_n")?];
         let run = [positive("run_m")?, positive("run_n")?];
         for (side, name) in ["run_m", "run_n"].into_iter().enumerate() {
-            if tile[side] % run[side] != 0 {
+            if !tile[side].is_multiple_of(run[side]) {
                 return Err(absent(name, &format!("a divisor of {}", tile[side])));
             }
         }
@@ -303,7 +320,7 @@ impl Plan {
             let (map, group) = if side == 0 { (&view.a, &view.m) } else { (&view.b, &view.n) };
             let k_fastest = view.linear(map, &view.k) == Some(1) && view.linear(map, group) != Some(1);
             let fast = if k_fastest { depth } else { lanes[side] * tile[side] };
-            if ![1, 2, 4].contains(&vector) || fast % vector != 0 {
+            if ![1, 2, 4].contains(&vector) || !fast.is_multiple_of(vector) {
                 return Err(absent(&format!("vector_{letter}"), &format!("1, 2 or 4 and a divisor of {fast}")));
             }
             let name = format!("pad_{letter}");

@@ -84,7 +84,7 @@ impl Bound {
             || matches!(width, 2 | 4)
                 && self.index.stride(dim) == Stride::Constant(1)
                 && aligned(&self.index)
-                && self.align % (4 * u64::from(width)) == 0
+                && self.align.is_multiple_of(4 * u64::from(width))
                 && self.guards.iter().all(|guard| match guard.index.stride(dim) {
                     _ if guard.bound.uses_coord(dim) => false,
                     Stride::Constant(0) => true,
@@ -195,4 +195,3 @@ fn is_non_negative(index: &Index) -> bool {
         },
     }
 }
-

@@ -107,14 +107,13 @@ impl Factor {
         let at = At { coords: &[], factors: &factors, inside: None };
         let is_run = |start: i64, along: usize, width: u16| bound.moved(dim, start).is_run(&at, along, width);
         let neighbours = |width: u16| {
-            starts.len() % usize::from(width) == 0
+            starts.len().is_multiple_of(usize::from(width))
                 && starts.chunks(usize::from(width)).all(|run| {
                     let consecutive = run.windows(2).all(|pair| pair[1] == pair[0] + 1);
                     consecutive && is_run(run[0], dim, width)
                 })
         };
-        let along_k =
-            |width: u16| steps % i64::from(width) == 0 && starts.iter().all(|&start| is_run(start, K, width));
+        let along_k = |width: u16| steps % i64::from(width) == 0 && starts.iter().all(|&start| is_run(start, K, width));
         let load = if width > 1 {
             if starts.iter().all(|&start| is_run(start, dim, width)) { Load::Each } else { Load::Gather }
         } else if let Some(width) = [4, 2].into_iter().find(|&width| neighbours(width)) {

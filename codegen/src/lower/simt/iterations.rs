@@ -24,7 +24,9 @@ fn block(body: &[Stmt], upper: &mut HashMap<Value, i64>) -> u64 {
             }
             Stmt::For { index, lo, hi, step, body } => {
                 let trips = match (upper.get(lo), upper.get(hi), upper.get(step)) {
-                    (Some(lo), Some(hi), Some(step)) => u64::try_from((hi - lo).max(0)).unwrap_or(0).div_ceil(step.unsigned_abs().max(1)),
+                    (Some(lo), Some(hi), Some(step)) => {
+                        u64::try_from((hi - lo).max(0)).unwrap_or(0).div_ceil(step.unsigned_abs().max(1))
+                    }
                     _ => u64::MAX,
                 };
                 if let Some(&hi) = upper.get(hi) {

@@ -48,7 +48,9 @@ pub enum SimtError {
         what: &'static str,
     },
     /// A register tile that does not use each lane equally often.
-    #[error("kernel {kernel}: register tile {tile} does not give each of the {lanes} lanes the same number of elements")]
+    #[error(
+        "kernel {kernel}: register tile {tile} does not give each of the {lanes} lanes the same number of elements"
+    )]
     Distribution {
         /// Kernel.
         kernel: String,
@@ -326,14 +328,7 @@ impl Scope<'_> {
         }
     }
 
-    fn map(
-        &self,
-        b: &mut Builder,
-        shape: &[Index],
-        dst: &View,
-        args: &[View],
-        expr: &Scalar,
-    ) -> Result<(), SimtError> {
+    fn map(&self, b: &mut Builder, shape: &[Index], dst: &View, args: &[View], expr: &Scalar) -> Result<(), SimtError> {
         let extents = self.window(shape)?;
         let registers = args.iter().find_map(|view| self.whole_registers(view, &extents));
         let Some((position, registers)) = registers else {
@@ -341,8 +336,10 @@ impl Scope<'_> {
         };
         let held = |view: &View| view.place == Place::Tile(position);
         let dst = self.bound(dst)?;
-        let args: Vec<Option<Bound>> =
-            args.iter().map(|view| if held(view) { Ok(None) } else { self.bound(view).map(Some) }).collect::<Result<_, _>>()?;
+        let args: Vec<Option<Bound>> = args
+            .iter()
+            .map(|view| if held(view) { Ok(None) } else { self.bound(view).map(Some) })
+            .collect::<Result<_, _>>()?;
         let dim = extents.len() - 1;
         let at = At { coords: &registers.base, factors: &registers.factors, inside: None };
         for (&slot, offset) in registers.slots.iter().zip(&registers.offsets) {

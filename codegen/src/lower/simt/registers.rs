@@ -1,8 +1,8 @@
 //! Register tiles: which coordinates the slots of a lane stand for.
 
-use crate::lane::build::Builder;
 use super::Names;
 use crate::index::Index;
+use crate::lane::build::Builder;
 use crate::lane::{BinOp, Builtin, Slot, Type};
 use crate::layout::{Distribution, Mode};
 
@@ -31,7 +31,10 @@ impl Registers {
         }
         let elements: u64 = distribution.lanes.shape().iter().product();
         let per_lane = elements / lanes;
-        if elements % lanes != 0 || distribution.values_per_lane() != per_lane || distribution.lanes.span() > lanes {
+        if !elements.is_multiple_of(lanes)
+            || distribution.values_per_lane() != per_lane
+            || distribution.lanes.span() > lanes
+        {
             return None;
         }
         let lane = b.builtin(Builtin::Lane);
@@ -66,7 +69,8 @@ impl Registers {
         }
         let last = lane_dims.len() - 1;
         let run = digits.iter().find(|&&(dim, step, _, stride)| (dim, step, stride) == (last, 1, 1));
-        let width = [4, 2].into_iter().find(|width| run.is_some_and(|&(_, _, extent, _)| extent % width == 0));
+        let width =
+            [4, 2].into_iter().find(|width| run.is_some_and(|&(_, _, extent, _)| extent.is_multiple_of(*width)));
         let width = width.unwrap_or(1);
         let mut offsets = vec![Vec::new(); usize::try_from(per_lane / width).ok()?];
         for mut number in 0..per_lane {
@@ -76,7 +80,7 @@ impl Registers {
                 value += stride * (number % extent);
                 number /= extent;
             }
-            if value % width == 0 {
+            if value.is_multiple_of(width) {
                 offsets[usize::try_from(value / width).ok()?] = offset;
             }
         }

@@ -73,10 +73,9 @@ fn an_invalid_launch_is_an_error_and_never_a_time() {
     wide.kernels[0].grid = [device.identity.target.limits.grid_per_dim + 1, 1, 1];
     let mut kernel = device.build(&workload, &wide, String::new()).expect("one workgroup of it is valid");
     let mut memory = device.allocate(&workload, Placement::Guarded).unwrap();
-    for failure in [
-        device.run(&mut kernel, &mut memory).unwrap_err(),
-        device.time_batch(&mut kernel, &mut memory, 3).unwrap_err(),
-    ] {
+    for failure in
+        [device.run(&mut kernel, &mut memory).unwrap_err(), device.time_batch(&mut kernel, &mut memory, 3).unwrap_err()]
+    {
         assert_eq!(failure.outcome, Outcome::CompileError, "{failure}");
     }
 }

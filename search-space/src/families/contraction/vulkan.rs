@@ -7,6 +7,7 @@
 //! | `tile_m`, `tile_n` | output elements of one lane along m and n; a workgroup covers `lanes · tile` |
 //! | `run_m`, `run_n` | how many of them are neighbours before the next lane's begin |
 //! | `lane_order`, `grid_order` | which dimension neighbouring lanes, and neighbouring workgroups, run along (first letter) |
+//! | `reduce` | all reduced axes fused to one k, or `split`: the longest is k, the others are loops around it |
 //! | `stage_a`, `stage_b` | whether a factor goes through shared memory or is read directly |
 //! | `depth` | k of one staged tile; `-` when nothing is staged |
 //! | `vector_a`, `vector_b` | elements of one load while staging |
@@ -63,6 +64,21 @@ pub fn untiled(view: &ContractionView, target: &Target) -> Result<Schedule, Unsu
     Ok(super::closest(&space(view, target)?, &wish([16, 16], [1, 1], 1, 1, None)))
 }
 
+/// The contraction with only its longest reduced axis as k; the other reduced axes are the innermost ones of the batch.
+/// `None` when there are no others. The output has the stride 0 along them: it is summed over that part of the batch.
+pub fn split_reduction(view: &ContractionView) -> Option<ContractionView> {
+    let k = &view.k;
+    let longest = (0..k.axes.len()).max_by_key(|&position| k.extents[position])?;
+    let others: u64 = k.extents.iter().product::<u64>() / k.extents[longest];
+    let mut split = view.clone();
+    for position in (0..k.axes.len()).filter(|&position| position != longest) {
+        split.batch.axes.push(k.axes[position]);
+        split.batch.extents.push(k.extents[position]);
+    }
+    split.k = Group { axes: vec![k.axes[longest]], extents: vec![k.extents[longest]] };
+    (others > 1).then_some(split)
+}
+
 /// A schedule to be brought into a space; `depth` is `None` when nothing is staged.
 fn wish(lanes: [i64; 2], tile: [i64; 2], run: i64, unroll: i64, depth: Option<i64>) -> Vec<(&'static str, Value)> {
     let stage = if depth.is_some() { "shared" } else { "direct" };
@@ -77,6 +93,7 @@ fn wish(lanes: [i64; 2], tile: [i64; 2], run: i64, unroll: i64, depth: Option<i6
         ("lane_order", "nm".into()),
         ("grid_order", "nm".into()),
         ("unroll", unroll.into()),
+        ("reduce", "fused".into()),
         ("stage_a", stage.into()),
         ("stage_b", stage.into()),
         ("depth", depth.map_or(Value::none(), Value::from)),
@@ -97,17 +114,24 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
             return Err(Unsupported::Limit { what, needed, limit: limits.buffer_bytes });
         }
     }
-    let (m, n, k) = view.extents();
+    let (m, n, _) = view.extents();
     // One workgroup takes this many problems of the batch in turn.
     let turns = view.batch.extent().div_ceil(limits.grid_per_dim.max(1)).max(1);
     let iterations = (limits.loop_iterations / turns).saturating_sub(1);
+    let split = split_reduction(view);
+    let reductions: Vec<Reduction> = [("fused", Some(view)), ("split", split.as_ref())]
+        .into_iter()
+        .filter_map(|(name, inner)| inner.map(|inner| Reduction::new(name, view, inner, iterations)))
+        .collect();
     let longest_unroll = UNROLLS.iter().max().copied().unwrap_or(1).unsigned_abs();
-    if k / longest_unroll > iterations {
+    let needed = reductions.iter().map(|reduction| reduction.k * reduction.taps / longest_unroll).min().unwrap_or(0);
+    if needed > iterations {
         let what = "k in loop iterations of one invocation".into();
-        return Err(Unsupported::Limit { what, needed: k / longest_unroll, limit: iterations });
+        return Err(Unsupported::Limit { what, needed, limit: iterations });
     }
 
     let mut space = SpaceBuilder::new();
+    space.names("reduce", if split.is_some() { &["fused", "split"] } else { &["fused"] }).structural("reduce");
     for name in ["lanes_m", "lanes_n"] {
         space.param(name, LANES);
     }
@@ -123,17 +147,13 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
         space.names(name, &["direct", "shared"]).structural(name);
     }
     // One step of k at a time only where there are few.
-    let depths: Vec<i64> = DEPTHS.into_iter().filter(|&depth| depth > 1 || k < 8).collect();
-    // Most problems are far from the limit of loop iterations, and their space needs no rule about it.
-    let worst = |&depth: &i64| {
-        let depth = depth.unsigned_abs();
-        k.div_ceil(depth) * (1 + depth + 2 * ROUNDS_LIMIT)
-    };
-    let near_limit = depths.iter().map(worst).any(|most| most > iterations);
+    let few = reductions.iter().any(|reduction| reduction.k < 8);
+    let depths: Vec<i64> = DEPTHS.into_iter().filter(|&depth| depth > 1 || few).collect();
     space.values("depth", or_none(&depths));
     space.values("layout_a", vec![Value::none(), "km".into(), "mk".into()]);
-    for (letter, map, group) in [("a", &view.a, &view.m), ("b", &view.b, &view.n)] {
-        space.values(format!("vector_{letter}"), or_none(&vectors(view, map, group)));
+    for (side, letter) in ["a", "b"].into_iter().enumerate() {
+        let widest = reductions.iter().map(|reduction| &reduction.vectors[side]).max_by_key(|widths| widths.len());
+        space.values(format!("vector_{letter}"), or_none(widest.map_or(&[], Vec::as_slice)));
         space.values(format!("pad_{letter}"), or_none(&PADS));
     }
 
@@ -141,7 +161,6 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     let accumulators = limits.vector_registers * limits.vector_bytes / 4 / 2;
     space.require("registers", &format!("tile_m*tile_n <= {accumulators}"));
     space.require("body", &format!("tile_m*tile_n*unroll <= {BODY_LIMIT}"));
-    space.require("unroll_k", &format!("unroll <= {}", k.max(1)));
     for (side, extent) in [("m", m), ("n", n)] {
         let block = format!("lanes_{side}*tile_{side}");
         space.require(format!("run_{side}"), &format!("tile_{side} % run_{side} == 0"));
@@ -154,33 +173,17 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     // What applies only to staged factors.
     applies(&mut space, "depth", "stage_a == 'shared' || stage_b == 'shared'");
     applies(&mut space, "layout_a", "stage_a == 'shared'");
-    let deepest = k.saturating_mul(WASTE.0) / WASTE.1;
-    space.require("depth_k", &format!("depth == '-' || unroll <= depth && depth <= {deepest}"));
-    for (letter, side, map, group) in [("a", "m", &view.a, &view.m), ("b", "n", &view.b, &view.n)] {
+    for (letter, side, other) in [("a", "m", "n"), ("b", "n", "m")] {
         let staged = format!("stage_{letter} == 'shared'");
-        let mut on = |name: &str, rule: &str| {
-            space.require(format!("{name}_{letter}"), &format!("{staged} => {rule}"));
-        };
-        let other = if side == "m" { "n" } else { "m" };
         let rounds = format!("ceildiv(tile_{side}*depth, lanes_{other}*vector_{letter})");
-        on("rounds", &format!("{rounds} <= {ROUNDS_LIMIT}"));
-        let fast = if k_fastest(view, map, group) { "depth".into() } else { format!("lanes_{side}*tile_{side}") };
-        on("vector", &format!("{fast} % vector_{letter} == 0"));
-        // Half of what one step of k may cost, less the contraction's own loop, is left for each copy.
-        if near_limit {
-            let tiles = format!("ceildiv({k}, depth)");
-            let steps = "1 + depth/unroll";
-            let rule = format!(
-                "{rounds} <= {ROUNDS_WRITTEN_OUT} && ({steps})*{tiles} <= {iterations} \
-                 || ({steps} + 2*{rounds})*{tiles} <= {iterations}"
-            );
-            on("iterations", &rule);
-        }
+        space.require(format!("rounds_{letter}"), &format!("{staged} => {rounds} <= {ROUNDS_LIMIT}"));
         for name in ["vector", "pad"] {
             applies(&mut space, &format!("{name}_{letter}"), &staged);
         }
     }
-    space.require("iterations", &format!("depth != '-' || {k}/unroll <= {iterations}"));
+    for reduction in &reductions {
+        reduction.require(&mut space, iterations);
+    }
     // Padding of one element would split the vectors that lanes read.
     space.require("aligned_b", "stage_b == 'shared' && pad_b == 1 => run_n == 1");
     let floats = limits.shared_bytes / 4;
@@ -202,6 +205,71 @@ fn space(view: &ContractionView, target: &Target) -> Result<ParameterSpace, Unsu
     }
     space.require("shared_b", &format!("stage_a == 'direct' && stage_b == 'shared' => {b} <= {floats}"));
     space.build().map_err(|error| Unsupported::Space { why: error.to_string() })
+}
+
+/// One way to run the sum, and what it asks of the parameters.
+struct Reduction {
+    /// Value of `reduce`.
+    name: &'static str,
+    k: u64,
+    /// Iterations of the loop around k.
+    taps: u64,
+    /// Per factor: widths of its loads, and whether it is staged along k.
+    vectors: [Vec<i64>; 2],
+    along_k: [bool; 2],
+    /// Whether some schedule comes near the limit of loop iterations. Most problems are far from it, and their space
+    /// needs no rule about it.
+    near_limit: bool,
+}
+
+impl Reduction {
+    fn new(name: &'static str, view: &ContractionView, inner: &ContractionView, iterations: u64) -> Reduction {
+        let (k, taps) = (inner.k.extent(), inner.batch.extent() / view.batch.extent());
+        let factors = [(&inner.a, &inner.m), (&inner.b, &inner.n)];
+        let most = |depth: i64| k.div_ceil(depth.unsigned_abs()) * (1 + depth.unsigned_abs() + 2 * ROUNDS_LIMIT);
+        Reduction {
+            name,
+            k,
+            taps,
+            vectors: factors.map(|(map, group)| vectors(inner, map, group)),
+            along_k: factors.map(|(map, group)| k_fastest(inner, map, group)),
+            near_limit: DEPTHS.into_iter().filter(|&depth| depth > 1 || k < 8).any(|d| most(d) * taps > iterations),
+        }
+    }
+
+    fn require(&self, space: &mut SpaceBuilder, iterations: u64) {
+        let Reduction { name, k, taps, .. } = self;
+        let mut on = |rule_name: &str, rule: &str| {
+            space.require(format!("{rule_name}_{name}"), &format!("reduce == '{name}' => ({rule})"));
+        };
+        on("unroll", &format!("unroll <= {}", k.max(&1)));
+        on("iterations", &format!("depth != '-' || {k}/unroll*{taps} + {taps} <= {iterations}"));
+        let deepest = (k.saturating_mul(WASTE.0) / WASTE.1).max(1);
+        on("depth", &format!("depth == '-' || unroll <= depth && depth <= {deepest}"));
+        for (at, (letter, side, other)) in [("a", "m", "n"), ("b", "n", "m")].into_iter().enumerate() {
+            let vector = format!("vector_{letter}");
+            let staged = format!("stage_{letter} == 'shared'");
+            let fast = if self.along_k[at] { "depth".into() } else { format!("lanes_{side}*tile_{side}") };
+            on(
+                &vector,
+                &format!(
+                    "{staged} => {vector} <= {} && {fast} % {vector} == 0",
+                    self.vectors[at].last().copied().unwrap_or(1)
+                ),
+            );
+            if self.near_limit {
+                // Half of what one step of k may cost, less the contraction's own loop, is left for each copy.
+                let tiles = format!("ceildiv({k}, depth)*{taps}");
+                let steps = "1 + depth/unroll";
+                let rounds = format!("ceildiv(tile_{side}*depth, lanes_{other}*{vector})");
+                let rule = format!(
+                    "{staged} => {rounds} <= {ROUNDS_WRITTEN_OUT} && ({steps})*{tiles} + {taps} <= {iterations} \
+                     || ({steps} + 2*{rounds})*{tiles} + {taps} <= {iterations}"
+                );
+                on(&format!("iterations_{letter}"), &rule);
+            }
+        }
+    }
 }
 
 /// A parameter is `-` exactly where it does not apply.
@@ -228,8 +296,8 @@ fn vectors(view: &ContractionView, map: &OperandMap, group: &Group) -> Vec<i64> 
         let strides = map.strides.iter().enumerate().filter(|(axis, _)| !fast.axes.contains(axis));
         map.offset % width == 0
             && strides.into_iter().all(|(_, stride)| stride % width == 0)
-            && fast.extent() % width.unsigned_abs() == 0
-            && align % (4 * width.unsigned_abs()) == 0
+            && fast.extent().is_multiple_of(width.unsigned_abs())
+            && align.is_multiple_of(4 * width.unsigned_abs())
     };
     [1, 2, 4].into_iter().filter(|&width| width == 1 || linear && aligned(width)).collect()
 }
@@ -261,15 +329,23 @@ mod tests {
     }
 
     fn convolution() -> ContractionView {
-        let pads = Conv2dSpec { pad_top: 1, pad_left: 1, pad_bottom: 1, pad_right: 1, ..Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3) };
+        let pads = Conv2dSpec {
+            pad_top: 1,
+            pad_left: 1,
+            pad_bottom: 1,
+            pad_right: 1,
+            ..Conv2dSpec::new(1, 128, 28, 28, 128, 3, 3)
+        };
         ContractionView::new(&pads.workload().unwrap()).unwrap()
     }
 
     #[test]
     fn spaces_are_large_and_small_enough() {
-        for (name, view, least) in
-            [("4096", view(4096, 4096, 4096), 100_000_000), ("odd", view(1000, 999, 1001), 1_000_000), ("conv", convolution(), 1_000_000)]
-        {
+        for (name, view, least) in [
+            ("4096", view(4096, 4096, 4096), 100_000_000),
+            ("odd", view(1000, 999, 1001), 1_000_000),
+            ("conv", convolution(), 1_000_000),
+        ] {
             let plan = plan(&view, &target()).unwrap();
             println!("{name}: {} schedules in {} nodes", plan.space.count(), plan.space.nodes());
             assert!(plan.space.count() >= least, "{name}: {}", plan.space.count());
