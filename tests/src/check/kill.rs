@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 200;
@@ -35,9 +36,12 @@ fn rounds(lab: &Lab) -> anyhow::Result<Finding> {
     let (mut counted, mut compared) = (0, 0);
     for round in 0..ROUNDS {
         let proposals = if database.exists() { proposals(lab, &database)? } else { Vec::new() };
-        let delay = Duration::from_millis(rng.random_range(50..1500));
+        let moment = Moment {
+            after_a_trial: rng.random_range(0..4) > 0,
+            delay: Duration::from_millis(rng.random_range(0..600)),
+        };
         let mark = format!("{}-{round}", std::process::id());
-        let trials = killed_tune(lab, &database, delay, &mark).with_context(|| format!("round {round}"))?;
+        let trials = killed_tune(lab, &database, moment, &mark).with_context(|| format!("round {round}"))?;
         for (trial, proposal) in trials.iter().zip(&proposals) {
             ensure!(
                 trial["schedule"] == *proposal,
@@ -65,16 +69,34 @@ fn rounds(lab: &Lab) -> anyhow::Result<Finding> {
     Ok(Finding::of(enough, format!("{counted} trials counted and kept, {compared} candidates as replayed")))
 }
 
-/// Starts a tune, kills its process group after `delay`, and returns the trials that it counted.
-fn killed_tune(lab: &Lab, database: &Path, delay: Duration, mark: &str) -> anyhow::Result<Vec<Value>> {
+/// When the kill comes.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// Counted from the first trial that is shown, so that the search is under way on a slow machine too; otherwise from
+    /// the start, which hits opening and resuming.
+    after_a_trial: bool,
+    delay: Duration,
+}
+
+/// Starts a tune, kills its process group at `moment`, and returns the trials that it counted.
+fn killed_tune(lab: &Lab, database: &Path, moment: Moment, mark: &str) -> anyhow::Result<Vec<Value>> {
     let database = database.to_string_lossy();
     let mut command =
         lab.command(["tune", WORKLOAD, "--device", "cpu", "--time", "60s", "--seed", "1", "--db", &database, "--json"]);
     command.env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tune = Group::start(command)?;
     let stdout = tune.child.stdout.take().context("no stdout")?;
-    let lines = std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).collect::<Vec<_>>());
-    std::thread::sleep(delay);
+    let (shown, first) = mpsc::channel();
+    let lines = std::thread::spawn(move || {
+        // Nobody listens after the first line.
+        let tell = |_: &String| drop(shown.send(()));
+        BufReader::new(stdout).lines().map_while(Result::ok).inspect(tell).collect::<Vec<_>>()
+    });
+    if moment.after_a_trial {
+        // An early end closes the channel, and is reported below.
+        let _ = first.recv_timeout(Duration::from_secs(30));
+    }
+    std::thread::sleep(moment.delay);
     let early = tune.child.try_wait()?;
     let stderr = tune.child.stderr.take();
     drop(tune); // kills the group
