@@ -29,12 +29,8 @@ pub struct Atom {
 }
 
 /// All rows.
-pub const ATOMS: &[Atom] = &[
-    row("fma.f32x1", "", 1),
-    row("fma.f32x4", "", 4),
-    row("fma.f32x8", "avx", 8),
-    row("fma.f32x16", "avx512f", 16),
-];
+pub const ATOMS: &[Atom] =
+    &[row("fma.f32x1", "", 1), row("fma.f32x4", "", 4), row("fma.f32x8", "avx", 8), row("fma.f32x16", "avx512f", 16)];
 
 const fn row(name: &'static str, feature: &'static str, width: u64) -> Atom {
     Atom { name, feature, shape: (1, width, 1), factor: DType::F32, acc: DType::F32, scope: Scope::Lane }

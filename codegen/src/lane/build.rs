@@ -480,12 +480,15 @@ fn key(ty: Type, op: &Op) -> Key {
     let (tag, operands) = match op {
         Op::Int(value) => (0, [value.cast_unsigned(), 0, 0]),
         Op::Float(value) => (1, [value.to_bits(), 0, 0]),
-        Op::Builtin(builtin) => (2, match builtin {
-            Builtin::Core => [0, 0, 0],
-            Builtin::Cores => [1, 0, 0],
-            Builtin::Group(dim) => [2, u64::from(*dim), 0],
-            Builtin::Lane => [3, 0, 0],
-        }),
+        Op::Builtin(builtin) => (
+            2,
+            match builtin {
+                Builtin::Core => [0, 0, 0],
+                Builtin::Cores => [1, 0, 0],
+                Builtin::Group(dim) => [2, u64::from(*dim), 0],
+                Builtin::Lane => [3, 0, 0],
+            },
+        ),
         Op::Iota => (3, [0; 3]),
         Op::Splat(value) => (4, [v(value), 0, 0]),
         Op::Extract(value, lane) => (5, [v(value), u64::from(*lane), 0]),

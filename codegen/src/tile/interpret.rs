@@ -123,7 +123,8 @@ impl Machine<'_> {
 
     /// The position in the backing store of a place.
     fn locate(&self, view: &View, coords: &[i64]) -> Result<usize, InterpretError> {
-        let outside = |place: &str, index: i64, len: u64| InterpretError::OutOfBounds { place: place.into(), index, len };
+        let outside =
+            |place: &str, index: i64, len: u64| InterpretError::OutOfBounds { place: place.into(), index, len };
         let inside = |index: i64, len: u64| u64::try_from(index).ok().filter(|&index| index < len);
         let at = match view.place {
             Place::Buffer(position) => {

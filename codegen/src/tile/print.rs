@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Write};
 
 use super::{
-    Access, BinaryOp, Cond, Kernel, LoopKind, Phase, PipeStep, Place, Program, Scalar, Source, Space, Stmt, UnaryOp, View,
+    Access, BinaryOp, Cond, Kernel, LoopKind, Phase, PipeStep, Place, Program, Scalar, Source, Space, Stmt, UnaryOp,
+    View,
 };
 use crate::index::{Index, Var};
 
@@ -32,7 +33,11 @@ impl Display for Kernel {
                 Source::Workspace(position) => format!("workspace {position}"),
             };
             let dtype = buffer.dtype.as_str();
-            writeln!(f, "  buffer {}: {dtype}[{}] align {} {access} = {source}", buffer.name, buffer.len, buffer.align)?;
+            writeln!(
+                f,
+                "  buffer {}: {dtype}[{}] align {} {access} = {source}",
+                buffer.name, buffer.len, buffer.align
+            )?;
         }
         for tile in &self.tiles {
             let shape = tile.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");

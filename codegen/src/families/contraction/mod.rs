@@ -146,8 +146,20 @@ impl Scalar {
                     BinaryOp::Add => lhs + rhs,
                     BinaryOp::Sub => lhs - rhs,
                     BinaryOp::Mul => lhs * rhs,
-                    BinaryOp::Min => if lhs < rhs { lhs } else { rhs },
-                    BinaryOp::Max => if lhs > rhs { lhs } else { rhs },
+                    BinaryOp::Min => {
+                        if lhs < rhs {
+                            lhs
+                        } else {
+                            rhs
+                        }
+                    }
+                    BinaryOp::Max => {
+                        if lhs > rhs {
+                            lhs
+                        } else {
+                            rhs
+                        }
+                    }
                 }
             }
         }
