@@ -3,14 +3,15 @@
 //! Time, not trials, is the budget. A turn goes to the search with the largest expected end-to-end gain per second:
 //!
 //! ```text
-//! gain/s = count × ( recent + optimistic ) / 2 / seconds per trial
+//! gain/s = count × ( recent + optimistic ) / 2 / seconds per trial / end-to-end seconds on the device
 //! recent      seconds saved per trial over the last WINDOW trials
 //! optimistic  (best − bound) / (trials + 8)          the gap to the roofline closes harmonically
 //! ```
 //!
 //! This is the gradient of Zheng et al., "Ansor" (OSDI 2020), section 6, with the roofline bound in place of the guess
-//! from similar tasks: a workload near its roofline has nothing left to gain and gives its time away. Pure arithmetic
-//! over [`Standing`]s; the clock's reading is a parameter.
+//! from similar tasks: a workload near its roofline has nothing left to gain and gives its time away. The gain is relative
+//! to what the model takes on the same device, so that a slow device does not take all time from a fast one. Pure
+//! arithmetic over [`Standing`]s; the clock's reading is a parameter.
 
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct Limit {
 pub struct Standing {
     /// How often the model runs the workload.
     pub count: u64,
+    /// Which device it runs on.
+    pub device: usize,
     /// No kernel can be faster than this, in seconds; `0` when unknown.
     pub bound_s: f64,
     /// Best time so far in seconds after each trial, from the first success on.
@@ -86,9 +89,10 @@ impl Standing {
         mean(self.spent, self.trials_now)
     }
 
-    /// Expected end-to-end gain per second of searching on, in seconds of the model per second.
+    /// Expected end-to-end gain per second of searching on, as a share of `device_s`, what all workloads of the device
+    /// take together.
     #[must_use]
-    pub fn gain(&self) -> f64 {
+    pub fn gain(&self, device_s: f64) -> f64 {
         let Some(best) = self.best() else {
             // Nothing works yet: the first success is worth more than any improvement.
             return f64::INFINITY;
@@ -97,7 +101,7 @@ impl Standing {
         let optimistic = gap / (self.trials as f64 + PRIOR_TRIALS);
         let before = self.best_s[self.best_s.len().saturating_sub(WINDOW + 1)];
         let recent = (before - best).min(gap).max(0.0) / WINDOW.min(self.best_s.len()) as f64;
-        self.count as f64 * f64::midpoint(recent, optimistic) / self.per_trial().as_secs_f64().max(1e-6)
+        self.count as f64 * f64::midpoint(recent, optimistic) / self.per_trial().as_secs_f64().max(1e-6) / device_s
     }
 
     /// How the final of this search is held within `finals.budget_s`.
@@ -136,9 +140,9 @@ impl Standing {
         prepared + most.min(Duration::from_secs_f64(options.budget_s)).max(least)
     }
 
-    /// One entry in one block: a launch to warm up, then the batch.
+    /// One entry in one block: a launch to warm up where it is short, then the batch. Others are slower than the best.
     fn final_batch(&self) -> Duration {
-        FINAL_BATCH.max(Duration::from_secs_f64(2.0 * self.best().unwrap_or(0.0)))
+        FINAL_BATCH.max(Duration::from_secs_f64(1.5 * self.best().unwrap_or(0.0)))
     }
 }
 
@@ -216,9 +220,10 @@ impl Planner {
         }
         let candidates = open.into_iter().filter(|i| fits(&standings[*i]));
         // Ties and a gain of zero everywhere go to the search with the fewest trials, then to the first.
+        let gain = |standing: &Standing| standing.gain(device_time(standings, standing.device));
         let search = candidates.max_by(|a, b| {
             let (x, y) = (&standings[*a], &standings[*b]);
-            x.gain().total_cmp(&y.gain()).then(y.trials.cmp(&x.trials)).then(b.cmp(a))
+            gain(x).total_cmp(&gain(y)).then(y.trials.cmp(&x.trials)).then(b.cmp(a))
         })?;
         let until = now + TURN.max(TURN_PER_LOAD * standings[search].load);
         let until = deadline.map_or(until, |deadline| until.min(deadline));
@@ -233,6 +238,13 @@ pub fn first_split(time: Duration, weights: &[f64]) -> Vec<f64> {
     let even = 1.0 / weights.len().max(1) as f64;
     let share = |weight: &f64| if total > 0.0 { f64::midpoint(weight / total, even) } else { even };
     weights.iter().map(|weight| time.as_secs_f64() * share(weight)).collect()
+}
+
+/// What all workloads of a device take together with the best kernels so far, in seconds.
+fn device_time(standings: &[Standing], device: usize) -> f64 {
+    let on_it = standings.iter().filter(|standing| standing.device == device);
+    let total: f64 = on_it.filter_map(|standing| Some(standing.count as f64 * standing.best()?)).sum();
+    if total > 0.0 { total } else { 1.0 }
 }
 
 fn mean(total: Duration, n: u64) -> Duration {

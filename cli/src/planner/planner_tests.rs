@@ -48,6 +48,10 @@ fn time_goes_where_the_model_gains_most() {
     let mut moving = [standing(1, 1e-3, 1e-4, 100), standing(1, 1e-3, 1e-4, 100)];
     moving[1].best_s = vec![2e-3; 20].into_iter().chain([1e-3]).collect();
     assert_eq!(planner.next(&moving, S).unwrap().search, 1);
+    // A slow device is no reason to leave a fast one.
+    let mut devices = [standing(1, 1e-3, 1e-4, 20), standing(1, 1.0, 0.1, 20), standing(1, 1.0, 0.1, 20)];
+    (devices[1].device, devices[2].device) = (1, 1);
+    assert_eq!(planner.next(&devices, S).unwrap().search, 0);
     // What is slow to measure must gain more for it.
     let mut slow = [standing(1, 1e-3, 1e-4, 20), standing(1, 1e-3, 1e-4, 20)];
     slow[0].spent *= 10;

@@ -49,7 +49,16 @@ impl Night<'_> {
                 return Ok(());
             }
         };
-        running.result.spent.finals += self.clock.now().saturating_sub(start);
+        let took = self.clock.now().saturating_sub(start);
+        running.result.spent.finals += took;
+        tracing::debug!(
+            workload = %running.result.workload,
+            device = bench.name(),
+            candidates = candidates.len(),
+            planned = ?running.standing.final_time(&options),
+            ?took,
+            "final"
+        );
         self.save(running, &finals, incumbent.as_ref(), &kept)
     }
 

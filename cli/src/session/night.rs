@@ -17,6 +17,9 @@ use crate::planner::{HOPELESS, Limit, Planner, Standing};
 use crate::report::{Report, TrialReport};
 use crate::{Clock, GENERATOR, Stop};
 
+/// A kernel slower than this, in seconds, is not timed again and again for a quiet moment.
+const SLOW_S: f64 = 0.01;
+
 /// How a night is run.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -152,6 +155,7 @@ impl Night<'_> {
             let search = Search::open(&job.workload, &target, job.plan, self.settings.method, stored)?;
             let standing = Standing {
                 count: job.count,
+                device: bench,
                 trials: search.trials(),
                 best_s: search.best().map(|best| best.seconds).into_iter().collect(),
                 ..Standing::default()
@@ -234,7 +238,7 @@ impl Night<'_> {
             if crew.jobs.iter().all(|job| job.bench != at) || self.stop.asked() {
                 continue;
             }
-            let device = bench.name();
+            let (device, start) = (bench.name(), self.clock.now());
             let peak = match bench.peak() {
                 Ok(Ok(peak)) => peak,
                 Ok(Err(failure)) => {
@@ -260,6 +264,10 @@ impl Night<'_> {
                 .peak(row("read_bytes_per_s", peak.bytes_per_s));
             self.writer.submit(batch)?.wait()?;
             let peak = Peak { flops_per_s: peak.flops_per_s * threads, bytes_per_s: peak.bytes_per_s };
+            // The roofline's kernels are timed like any other, once for all jobs.
+            if let Some(first) = crew.jobs.iter_mut().find(|job| job.bench == at) {
+                first.result.spent.time += self.clock.now().saturating_sub(start);
+            }
             for job in crew.jobs.iter_mut().filter(|job| job.bench == at) {
                 job.result.peak = Some(peak);
                 // The share of a kernel of one second is its bound in seconds.
@@ -290,8 +298,12 @@ impl Night<'_> {
         self.commit(running, |batch| batch.about_to_run(about, Some(session), self.clock.unix_s()))?;
         let saved_at = self.clock.now();
 
-        let options =
+        let mut options =
             ScreenOptions { cutoff_ns: running.standing.best().map(|s| s * 1e9), ..self.settings.screen.clone() };
+        if running.standing.best().is_some_and(|best| best > SLOW_S) {
+            // Samples of such a length are all disturbed on a busy machine, and repeating them is no help.
+            options.repeats = options.repeats.min(1);
+        }
         let measured = match bench.measure(&running.search.workload, &candidate.schedule, &options) {
             Ok(measured) => measured,
             Err(error) => {

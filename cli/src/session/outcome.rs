@@ -14,7 +14,7 @@ pub struct Spent {
     pub compile: Duration,
     /// Expected outputs, checked runs and comparisons.
     pub verify: Duration,
-    /// Warm-up and samples.
+    /// Warm-up, samples and the roofline.
     pub time: Duration,
     /// Finals: the same three again in fresh workers, with the start of those.
     pub finals: Duration,
