@@ -4,7 +4,7 @@
 //! `CASES=1000 cargo test -p tilewright-measure --test vulkan` runs more; a failure prints the seed that replays it.
 //! Without a Vulkan device the kernels are only interpreted, and a line says so.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking and says what it skipped")]
 
 use codegen::tile::interpret::interpret;
 use rand::{RngExt, SeedableRng};

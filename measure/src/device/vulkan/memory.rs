@@ -6,9 +6,9 @@ use super::gpu::Gpu;
 use crate::device::{Failure, Placement};
 
 /// Bytes of pattern before and after the data; also the coarsest alignment that Vulkan may ask of a binding.
-const FENCE: u64 = 256;
+const FENCE: u64 = FENCE_BYTES.len() as u64;
 /// The pattern.
-const FENCE_BYTE: u8 = 0xa5;
+const FENCE_BYTES: [u8; 256] = [0xa5; 256];
 /// Positions a timed operand may have, in steps of [`FENCE`]: a page.
 const POSITIONS: u64 = 16;
 
@@ -58,9 +58,8 @@ impl Region {
         gpu.checked(|| {
             let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
             let region = Region { buffer: gpu.device().create_buffer(&descriptor), start, bytes };
-            let fence = [FENCE_BYTE; FENCE as usize];
-            gpu.queue().write_buffer(&region.buffer, start - FENCE, &fence);
-            gpu.queue().write_buffer(&region.buffer, size - FENCE, &fence);
+            gpu.queue().write_buffer(&region.buffer, start - FENCE, &FENCE_BYTES);
+            gpu.queue().write_buffer(&region.buffer, size - FENCE, &FENCE_BYTES);
             gpu.queue().submit([]);
             gpu.wait()?;
             Ok(region)
@@ -105,7 +104,7 @@ pub(super) fn trespass(gpu: &Gpu, regions: &[&Region]) -> Result<Option<(usize, 
         })
         .collect();
     let bytes = read(gpu, &fences)?;
-    let broken = bytes.chunks(FENCE as usize).position(|fence| fence.iter().any(|&byte| byte != FENCE_BYTE));
+    let broken = bytes.chunks(FENCE_BYTES.len()).position(|fence| fence != FENCE_BYTES);
     Ok(broken.map(|position| (position / 2, if position % 2 == 0 { "before" } else { "after" })))
 }
 
