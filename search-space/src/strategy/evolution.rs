@@ -141,11 +141,11 @@ impl Evolution {
         space.nearest(config, &[], &fixed)
     }
 
-    /// Shows the model what is known when that has grown by an eighth.
+    /// Shows the model what is known when that has grown by a quarter: fitting is the dearest part of a search.
     fn refit(&mut self) {
         let Some(scorer) = &mut self.scorer else { return };
         let known = self.history.results().count();
-        if known >= START / 2 && known >= self.fitted + (self.fitted / 8).max(START / 2) {
+        if known >= START / 2 && known >= self.fitted + (self.fitted / 4).max(START / 2) {
             let rows = self.history.rows();
             if !rows.is_empty() {
                 scorer.fit(&self.history.space, &rows);
