@@ -21,6 +21,9 @@ use crate::protocol::screen::{self, Source};
 use crate::protocol::{Breakdown, Measured, ScreenOptions, block_orders};
 use crate::verify::Suite;
 
+/// A launch of a final that lasts longer than this, in nanoseconds, is neither warmed up nor repeated.
+const LONG_LAUNCH_NS: f64 = 1e7;
+
 static PROTOCOL: AtomicI32 = AtomicI32::new(-1);
 
 /// The descriptor that frames are written to; `-1` outside of a worker. For faults that spoil it.
@@ -280,13 +283,14 @@ impl<D: Device> Session<D> {
         // Longer batches than in screening: they decide.
         let min_batch_ns = 4.0 * self.device.min_batch_ns();
         let batches: Vec<u32> = kernels.iter().map(|(_, _, ns)| screen::launches_for(min_batch_ns, *ns)).collect();
+        let warm = |ns: f64| u32::from(ns < LONG_LAUNCH_NS);
         let block_ns: f64 =
-            kernels.iter().zip(&batches).map(|((_, _, ns), launches)| ns * f64::from(launches + 1)).sum();
+            kernels.iter().zip(&batches).map(|((_, _, ns), launches)| ns * f64::from(launches + warm(*ns))).sum();
         let affordable = (1..=blocks).rev().find(|blocks| f64::from(*blocks) * block_ns <= budget_ns).unwrap_or(0);
         let blocks = affordable.clamp(blocks.min(8), blocks.max(1));
         for order in block_orders(kernels.len(), blocks, seed) {
             for position in order {
-                let (slot, kernel, _) = &mut kernels[position];
+                let (slot, kernel, launch_ns) = &mut kernels[position];
                 if timed[*slot].kernel.is_err() {
                     continue;
                 }
@@ -294,9 +298,13 @@ impl<D: Device> Session<D> {
                 frame::write(&mut self.out, &Event::Progress { step: Step::Timing, entry })?;
                 let (device, loaded) = parts(&mut self.device, &mut self.loaded);
                 let mut source = Timed { device, kernel, memory: &mut loaded.timed };
-                // One launch brings the kernel's code and workspace back into the caches after another entry ran.
+                // One launch brings the kernel's code and workspace back into the caches after another entry ran. One
+                // that lasts longer needs no such help, and is never undisturbed on a busy machine.
+                let long = warm(*launch_ns) == 0;
+                let warmed = if long { Ok(()) } else { source.batch(1).map(|_| ()) };
+                let repeats = if long { 0 } else { 3 };
                 let batch =
-                    source.batch(1).and_then(|_| screen::undisturbed(&mut source, batches[position], 3, &mut 0.0));
+                    warmed.and_then(|()| screen::undisturbed(&mut source, batches[position], repeats, &mut 0.0));
                 match batch {
                     Ok(batch) => timed[*slot].samples_ns.push(batch.ns / f64::from(batches[position])),
                     Err(failure) => timed[*slot].kernel = Err(failure),
