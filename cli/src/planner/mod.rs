@@ -35,8 +35,8 @@ const FINAL_BATCH: Duration = Duration::from_millis(2);
 pub const FINALISTS: usize = 8;
 /// Fewest blocks that a final takes.
 const LEAST_BLOCKS: u32 = 8;
-/// Share of the time that the blocks of all finals may use together, where kernels are not too slow for that.
-const FINALS_SHARE: f64 = 0.25;
+/// Share of the time that all finals may use together, where kernels are not too slow for that.
+const FINALS_SHARE: f64 = 0.3;
 /// Most of the time that is kept from searching for finals.
 pub const MOST_RESERVED: f64 = 0.5;
 /// Least budget of a final's blocks, in seconds.
@@ -104,35 +104,33 @@ impl Standing {
         self.count as f64 * f64::midpoint(recent, optimistic) / self.per_trial().as_secs_f64().max(1e-6) / device_s
     }
 
-    /// How the final of this search is held within `finals.budget_s`.
+    /// How the final of this search is held: with all candidates, or with as many as fit `share`.
     #[must_use]
-    pub fn final_plan(&self, finals: &FinalsOptions) -> FinalPlan {
-        let per_block = self.final_batch().as_secs_f64();
-        // Half of the budget is for the choice; the default and an incumbent take part in it as well.
-        let afforded = (finals.budget_s / 2.0 / (f64::from(LEAST_BLOCKS) * per_block)).floor() - 2.0;
-        let candidates = (1..=FINALISTS).rev().find(|n| *n as f64 <= afforded).unwrap_or(1);
-        let least = f64::from((to_u32(candidates) + 2 + 3 * finals.test_workers.max(1)) * LEAST_BLOCKS) * per_block;
-        let options = if least > finals.budget_s {
-            // Seconds per launch: a fresh worker chooses between two, another one tests.
+    pub fn final_plan(&self, finals: &FinalsOptions, share: Duration) -> FinalPlan {
+        let tests = finals.test_workers.max(1);
+        let slow = (3 + 2 * tests) * LEAST_BLOCKS * self.final_batch() > share;
+        let options = if slow {
+            // A fresh worker chooses, another one tests.
             FinalsOptions { select_blocks: 4, test_blocks: LEAST_BLOCKS, test_workers: 1, ..finals.clone() }
         } else {
             finals.clone()
         };
+        let fits = |candidates: &usize| self.final_time(&options, *candidates) <= share;
+        let candidates = (1..=FINALISTS).rev().find(fits).unwrap_or(1);
         FinalPlan { options, candidates }
     }
 
-    /// How long the final of this search will take.
+    /// How long a final of this search takes with `candidates` beside the default.
     #[must_use]
-    pub fn final_time(&self, finals: &FinalsOptions) -> Duration {
+    pub fn final_time(&self, options: &FinalsOptions, candidates: usize) -> Duration {
         if self.best().is_none() {
             return Duration::ZERO;
         }
-        let FinalPlan { options, candidates } = self.final_plan(finals);
         let tests = options.test_workers.max(1);
         let entries = to_u32(candidates) + 1;
         // One worker for the choice, others for the tests; a hostile check of the chosen one and of the default.
         let prepare = mean(self.prepared, self.trials_now);
-        let prepared = (entries + 2 * tests + 4) * prepare + (1 + tests) * (WORKER_START + self.load);
+        let prepared = (entries + 2 * tests + 2) * prepare + (1 + tests) * (WORKER_START + self.load);
         let batch = self.final_batch();
         let blocks = |select: u32, test: u32| (entries * select + 2 * tests * test) * batch;
         let most = blocks(options.select_blocks, options.test_blocks);
@@ -189,20 +187,24 @@ impl Planner {
     #[must_use]
     pub fn search_deadline(&self, standings: &[Standing]) -> Option<Duration> {
         let time = self.limit.time?;
-        let reserved: Duration = standings.iter().map(|standing| standing.final_time(&self.finals)).sum();
+        let share = time.mul_f64(FINALS_SHARE) / to_u32(standings.len()).max(1);
+        let reserve = |standing: &Standing| {
+            let FinalPlan { options, candidates } = standing.final_plan(&self.finals, share);
+            standing.final_time(&options, candidates)
+        };
+        let reserved: Duration = standings.iter().map(reserve).sum();
         Some(time - reserved.min(time.mul_f64(MOST_RESERVED)))
     }
 
     /// How the final of `standing` is held at `now`, when `finals` of them are still to come, this one included.
     #[must_use]
     pub fn final_plan(&self, standing: &Standing, now: Duration, finals: usize) -> FinalPlan {
-        let mut options = self.finals.clone();
-        if let Some(time) = self.limit.time {
-            let share = time.saturating_sub(now).as_secs_f64() / finals.max(1) as f64;
-            // What is not needed for preparing is for blocks; when nothing is left, the least is done all the same.
-            options.budget_s = options.budget_s.min(share / 2.0).max(LEAST_BUDGET_S);
-        }
-        standing.final_plan(&options)
+        let share = match self.limit.time {
+            Some(time) => time.saturating_sub(now) / to_u32(finals).max(1),
+            // Without a hurry there is still no sense in minutes for a kernel of a second.
+            None => Duration::from_secs_f64(3.0 * self.finals.budget_s),
+        };
+        standing.final_plan(&self.finals, share)
     }
 
     /// Who is next at `now`; `None` when searching is over. Searches without a trial come first, in their order: the

@@ -55,7 +55,7 @@ impl Night<'_> {
             workload = %running.result.workload,
             device = bench.name(),
             candidates = candidates.len(),
-            planned = ?running.standing.final_time(&options),
+            planned = ?running.standing.final_time(&options, candidates.len()),
             ?took,
             "final"
         );

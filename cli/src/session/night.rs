@@ -17,9 +17,6 @@ use crate::planner::{HOPELESS, Limit, Planner, Standing};
 use crate::report::{Report, TrialReport};
 use crate::{Clock, GENERATOR, Stop};
 
-/// A kernel slower than this, in seconds, is not timed again and again for a quiet moment.
-const SLOW_S: f64 = 0.01;
-
 /// How a night is run.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -298,12 +295,8 @@ impl Night<'_> {
         self.commit(running, |batch| batch.about_to_run(about, Some(session), self.clock.unix_s()))?;
         let saved_at = self.clock.now();
 
-        let mut options =
+        let options =
             ScreenOptions { cutoff_ns: running.standing.best().map(|s| s * 1e9), ..self.settings.screen.clone() };
-        if running.standing.best().is_some_and(|best| best > SLOW_S) {
-            // Samples of such a length are all disturbed on a busy machine, and repeating them is no help.
-            options.repeats = options.repeats.min(1);
-        }
         let measured = match bench.measure(&running.search.workload, &candidate.schedule, &options) {
             Ok(measured) => measured,
             Err(error) => {
