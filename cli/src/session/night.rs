@@ -265,8 +265,11 @@ impl Night<'_> {
             if let Some(first) = crew.jobs.iter_mut().find(|job| job.bench == at) {
                 first.result.spent.time += self.clock.now().saturating_sub(start);
             }
+            let in_cache = 2 * bench.identity().target.limits.l2_bytes;
             for job in crew.jobs.iter_mut().filter(|job| job.bench == at) {
-                job.result.peak = Some(peak);
+                // What stays in the second-level cache between calls is not bound by what was read from beyond it.
+                let bytes_per_s = if job.result.bytes <= in_cache { 0.0 } else { peak.bytes_per_s };
+                job.result.peak = Some(Peak { bytes_per_s, ..peak });
                 // The share of a kernel of one second is its bound in seconds.
                 job.standing.bound_s = job.result.share_of_peak(1.0).map_or(0.0, |(bound, _)| bound);
             }

@@ -303,6 +303,11 @@ fn the_default_is_measured_first_and_the_winner_is_looked_up() {
         (Provenance::Winner, job.answer.as_ref().map(|a| &a.schedule))
     );
     assert_eq!(job.spent.compile, Duration::from_millis(20));
+    // All operands fit the cache, so memory is no bound; it is for a product with a matrix of 64 MB.
+    assert_eq!(job.share_of_peak(1.0).unwrap().1, "fma");
+    let large = [("gemv m=4096 k=4096 dtype=f32", 0)];
+    let (report, _) = lab.run(&large, vec![lab.bench("cpu", "host-cpu")], Limit { trials: Some(1), time: None });
+    assert_eq!(report.jobs[0].share_of_peak(1.0).unwrap().1, "read");
     // Each trial is shown once, in order, and never before its observation is on the disk.
     assert_eq!(shown.iter().map(|trial| trial.0).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
     assert!(shown.iter().all(|(number, stored)| stored >= number), "{shown:?}");
