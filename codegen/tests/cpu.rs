@@ -12,9 +12,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use search_space::target::{Limits, TargetKey, TargetKind};
-use search_space::workload::{Conv2dSpec, DType, MatmulSpec, Storage};
-use search_space::{Schedule, Target, Workload, families, reference};
+use search_space::{Schedule, Target, Workload, families, reference, samples};
 use tilewright_codegen::{emit::llvm, lower, tile::interpret::interpret};
 
 /// Elements before and after each buffer that no kernel may touch.
@@ -28,27 +26,9 @@ fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
         32 => &["avx", "avx2", "fma"],
         _ => &[],
     };
-    let features: Vec<String> = host.into_iter().filter(|feature| wanted.contains(&feature.as_str())).collect();
-    let arch = if vector_bytes == 64 { arch } else { "x86-64".into() };
-    let key = TargetKey {
-        kind: TargetKind::Cpu,
-        arch,
-        unit: "core".into(),
-        features: features.into_iter().collect(),
-        threads,
-    };
-    let limits = Limits {
-        vector_bytes,
-        vector_registers: if vector_bytes == 64 { 32 } else { 16 },
-        l1_bytes: 32 << 10,
-        l2_bytes: 256 << 10,
-        shared_bytes: 0,
-        workgroup_invocations: 0,
-        grid_per_dim: 0,
-        loop_iterations: u64::MAX,
-        buffer_bytes: u64::MAX,
-    };
-    Target { key, limits }
+    let features: Vec<&str> = host.iter().map(String::as_str).filter(|feature| wanted.contains(feature)).collect();
+    let arch = if vector_bytes == 64 { &arch } else { "x86-64" };
+    samples::cpu_target(arch, &features, vector_bytes, threads)
 }
 
 /// The widest vectors this host has.
@@ -59,66 +39,6 @@ fn widest() -> u64 {
         () if features.iter().any(|feature| feature == "avx2") => 32,
         () => 16,
     }
-}
-
-fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
-    let mut workload = if rng.random_bool(0.5) {
-        let mut size = |most: u64| if rng.random_bool(0.2) { 1 } else { rng.random_range(1..=most) };
-        let (m, n, k) = (size(70), size(90), size(80));
-        let mut flip = |p: f64| rng.random_bool(p);
-        MatmulSpec {
-            batch: if flip(0.2) { 3 } else { 1 },
-            m,
-            n,
-            k,
-            transpose_a: flip(0.3),
-            transpose_b: flip(0.3),
-            dtype: DType::F32,
-            bias: flip(0.3),
-            relu: flip(0.3),
-        }
-        .workload()
-        .expect("sizes are small")
-    } else {
-        let groups = [1, 1, 1, 2, 3][rng.random_range(0..5)];
-        let (r, s) = (rng.random_range(1..=3), rng.random_range(1..=3));
-        Conv2dSpec {
-            n: rng.random_range(1..=2),
-            c: groups * rng.random_range(1..=4),
-            h: rng.random_range(5..=11),
-            w: rng.random_range(5..=11),
-            k: groups * rng.random_range(1..=9),
-            r,
-            s,
-            stride_h: rng.random_range(1..=2),
-            stride_w: rng.random_range(1..=2),
-            pad_top: rng.random_range(0..=2),
-            pad_left: rng.random_range(0..=2),
-            pad_bottom: rng.random_range(0..=2),
-            pad_right: rng.random_range(0..=2),
-            dilation_h: rng.random_range(1..=2),
-            dilation_w: rng.random_range(1..=2),
-            groups,
-            dtype: DType::F32,
-            bias: rng.random_bool(0.3),
-            relu: rng.random_bool(0.3),
-        }
-        .workload()
-        .expect("sizes are small")
-    };
-    // Rows longer than needed, as in a slice of a larger tensor.
-    if rng.random_bool(0.3) {
-        for operand in &mut workload.operands {
-            let Storage::Strides(strides) = &mut operand.storage else { continue };
-            let pad = rng.random_range(1..=3);
-            let inner = strides.len() - 1;
-            if strides[inner] == 1 && inner > 0 {
-                let row = strides[inner - 1];
-                strides[..inner].iter_mut().for_each(|stride| *stride += *stride / row * pad);
-            }
-        }
-    }
-    workload
 }
 
 /// Runs a schedule and compares every element of every buffer, canaries included.
@@ -177,7 +97,7 @@ fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
     for case in 0..cases {
         let seed = seed + case;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_workload(&mut rng);
+        let workload = samples::contraction(&mut rng);
         let target = cpu_target(vector_bytes, threads);
         let plan = families::plan(&workload, &target).expect("every contraction has a space");
         assert!(

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, print its seed and round its inputs")]
 
-use search_space::target::{Limits, TargetKey, TargetKind};
-use search_space::{Target, Workload, reference};
+use search_space::{Workload, reference, samples};
 use tilewright_codegen::index::{Index, Var};
 use tilewright_codegen::tile::interpret::{InterpretError, interpret};
 use tilewright_codegen::tile::verify::{TileError, verify};
@@ -11,25 +10,7 @@ use tilewright_codegen::tile::{Access, Kernel, LoopKind, Place, Program, Space, 
 use tilewright_codegen::{layout::Layout, lower};
 
 fn program(workload: &Workload, tail: &str) -> Program {
-    let key = TargetKey {
-        kind: TargetKind::Cpu,
-        arch: "haswell".into(),
-        unit: "core".into(),
-        features: ["avx", "avx2", "fma"].map(String::from).into_iter().collect(),
-        threads: 2,
-    };
-    let limits = Limits {
-        vector_bytes: 32,
-        vector_registers: 16,
-        l1_bytes: 32 << 10,
-        l2_bytes: 256 << 10,
-        shared_bytes: 0,
-        workgroup_invocations: 0,
-        grid_per_dim: 0,
-        loop_iterations: u64::MAX,
-        buffer_bytes: u64::MAX,
-    };
-    let target = Target { key, limits };
+    let target = samples::cpu_target("haswell", &["avx", "avx2", "fma"], 32, 2);
     let mut schedule = search_space::families::plan(workload, &target).unwrap().default;
     for (name, value) in [("mr", 4), ("mt", 1), ("nt", 1), ("vw", 8), ("nv", 1), ("kc", 4)] {
         schedule.set(name, value);

@@ -6,27 +6,15 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use search_space::families::contraction::{ContractionView, vulkan};
-use search_space::target::{Limits, TargetKey, TargetKind};
+use search_space::target::Limits;
 use search_space::workload::{Conv2dSpec, MatmulSpec};
-use search_space::{Schedule, Target, Workload, families};
+use search_space::{Schedule, Target, Workload, families, samples};
 use tilewright_codegen::emit::wgsl::{self, WgslError};
 use tilewright_codegen::lower::simt::loop_iterations;
 use tilewright_codegen::{LowerError, lower};
 
 fn target() -> Target {
-    let key = TargetKey::new(TargetKind::Vulkan, "10005.0", "llvmpipe", [""; 0], 1).unwrap();
-    let limits = Limits {
-        vector_bytes: 16,
-        vector_registers: 64,
-        l1_bytes: 0,
-        l2_bytes: 0,
-        shared_bytes: 32 << 10,
-        workgroup_invocations: 1024,
-        grid_per_dim: 65_535,
-        loop_iterations: 65_000,
-        buffer_bytes: 128 << 20,
-    };
-    Target { key, limits }
+    samples::workgroup_target()
 }
 
 fn matmul(m: u64, n: u64, k: u64) -> Workload {

@@ -3,26 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, print its seed and round its inputs")]
 
-use search_space::target::{Limits, TargetKey, TargetKind};
-use search_space::{Schedule, Target, Value, Workload};
+use search_space::{Schedule, Target, Value, Workload, samples};
 use tilewright_codegen::{Lowered, emit::llvm, lower};
 
 /// A fixed target, so that the text does not depend on the host.
 fn target() -> Target {
-    let features = ["avx", "avx2", "fma"].map(String::from).into_iter().collect();
-    let key = TargetKey { kind: TargetKind::Cpu, arch: "haswell".into(), unit: "core".into(), features, threads: 1 };
-    let limits = Limits {
-        vector_bytes: 32,
-        vector_registers: 16,
-        l1_bytes: 32 << 10,
-        l2_bytes: 256 << 10,
-        shared_bytes: 0,
-        workgroup_invocations: 0,
-        grid_per_dim: 0,
-        loop_iterations: u64::MAX,
-        buffer_bytes: u64::MAX,
-    };
-    Target { key, limits }
+    samples::cpu_target("haswell", &["avx", "avx2", "fma"], 32, 1)
 }
 
 fn lowered(workload: &str, schedule: &str) -> (Lowered, Target) {

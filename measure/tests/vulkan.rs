@@ -10,9 +10,8 @@ use codegen::tile::interpret::interpret;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::families::contraction::{ContractionView, vulkan};
-use search_space::target::{Limits, TargetKey, TargetKind};
-use search_space::workload::{Conv2dSpec, DType, MatmulSpec, Storage};
-use search_space::{Schedule, Target, Workload, families, reference};
+use search_space::workload::{Conv2dSpec, MatmulSpec};
+use search_space::{Schedule, Target, Workload, families, reference, samples};
 use tilewright_measure::device::{Device, Placement, VulkanDevice};
 use tilewright_measure::verify::Suite;
 
@@ -24,84 +23,6 @@ fn device() -> Option<VulkanDevice> {
             None
         }
     }
-}
-
-/// What lavapipe offers, for hosts without it.
-fn software_target() -> Target {
-    let key = TargetKey::new(TargetKind::Vulkan, "10005.0", "llvmpipe", [""; 0], 1).unwrap();
-    let limits = Limits {
-        vector_bytes: 16,
-        vector_registers: 64,
-        l1_bytes: 0,
-        l2_bytes: 0,
-        shared_bytes: 32 << 10,
-        workgroup_invocations: 1024,
-        grid_per_dim: 65_535,
-        loop_iterations: 65_000,
-        buffer_bytes: 128 << 20,
-    };
-    Target { key, limits }
-}
-
-fn random_matmul(rng: &mut ChaCha8Rng) -> Workload {
-    let mut size = |most: u64| if rng.random_bool(0.2) { 1 } else { rng.random_range(1..=most) };
-    let (m, n, k) = (size(60), size(60), size(60));
-    // Sizes that vectors divide are rare among random ones.
-    let step = [1, 4, 8][rng.random_range(0..3)];
-    MatmulSpec {
-        batch: if rng.random_bool(0.2) { 3 } else { 1 },
-        transpose_a: rng.random_bool(0.4),
-        transpose_b: rng.random_bool(0.4),
-        bias: rng.random_bool(0.3),
-        relu: rng.random_bool(0.3),
-        ..MatmulSpec::new(m.next_multiple_of(step), n.next_multiple_of(step), k.next_multiple_of(step))
-    }
-    .workload()
-    .unwrap()
-}
-
-fn random_convolution(rng: &mut ChaCha8Rng) -> Workload {
-    let groups = [1, 1, 1, 2, 3][rng.random_range(0..5)];
-    Conv2dSpec {
-        n: rng.random_range(1..=2),
-        c: groups * rng.random_range(1..=4),
-        h: rng.random_range(5..=11),
-        w: rng.random_range(5..=11),
-        k: groups * rng.random_range(1..=9),
-        r: rng.random_range(1..=3),
-        s: rng.random_range(1..=3),
-        stride_h: rng.random_range(1..=2),
-        stride_w: rng.random_range(1..=2),
-        pad_top: rng.random_range(0..=2),
-        pad_left: rng.random_range(0..=2),
-        pad_bottom: rng.random_range(0..=2),
-        pad_right: rng.random_range(0..=2),
-        dilation_h: rng.random_range(1..=2),
-        dilation_w: rng.random_range(1..=2),
-        groups,
-        dtype: DType::F32,
-        bias: rng.random_bool(0.3),
-        relu: rng.random_bool(0.3),
-    }
-    .workload()
-    .unwrap()
-}
-
-fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
-    let mut workload = if rng.random_bool(0.5) { random_matmul(rng) } else { random_convolution(rng) };
-    // Rows longer than needed, as in a slice of a larger tensor.
-    if rng.random_bool(0.3) {
-        for operand in &mut workload.operands {
-            let Storage::Strides(strides) = &mut operand.storage else { continue };
-            let pad = rng.random_range(1..=3);
-            let inner = strides.len() - 1;
-            if strides[inner] == 1 && inner > 0 {
-                let row = strides[inner - 1];
-                strides[..inner].iter_mut().for_each(|stride| *stride += *stride / row * pad);
-            }
-        }
-    }
-    workload
 }
 
 fn floats(values: &[f64]) -> Vec<u8> {
@@ -149,12 +70,12 @@ fn check(
 #[test]
 fn random_kernels_agree_with_the_reference() {
     let mut device = device();
-    let target = device.as_ref().map_or_else(software_target, |device| device.identity().target.clone());
+    let target = device.as_ref().map_or_else(samples::workgroup_target, |device| device.identity().target.clone());
     let cases: u64 = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     for case in 0..cases {
         let seed = 5_000 + case;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_workload(&mut rng);
+        let workload = samples::contraction(&mut rng);
         let plan = families::plan(&workload, &target).expect("every contraction has a space");
         let untiled = vulkan::untiled(&ContractionView::new(&workload).unwrap(), &target).unwrap();
         let sampled = [0.0, 0.5].map(|exponent| plan.space.schedule(&plan.space.sample(&mut rng, exponent)));

@@ -6,6 +6,7 @@
 pub mod families;
 pub mod outcome;
 pub mod reference;
+pub mod samples;
 pub mod schedule;
 pub mod space;
 pub mod strategy;

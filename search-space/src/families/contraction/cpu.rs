@@ -176,7 +176,8 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let (m, n, k) = view.extents();
     let limits = &target.limits;
     let float_bytes = 4;
-    let widths: Vec<i64> = [1, 4, 8, 16].into_iter().filter(|w| w * float_bytes <= signed(limits.vector_bytes)).collect();
+    let widths: Vec<i64> =
+        [1, 4, 8, 16].into_iter().filter(|w| w * float_bytes <= signed(limits.vector_bytes)).collect();
     let longest = m.max(n);
     let mut space = SpaceBuilder::new();
     space.names("vec", &["n", "m"]).structural("vec");
@@ -260,7 +261,8 @@ fn default_schedule(view: &ContractionView, target: &Target, space: &crate::spac
 
 /// Numbers of register tiles in a block: small integers, then steps of about a third.
 fn ladder(longest: u64) -> Vec<i64> {
-    let fine = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 64, 86, 96, 128, 171, 192, 256, 342, 512];
+    let fine =
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 64, 86, 96, 128, 171, 192, 256, 342, 512];
     let longest = signed(longest);
     fine.into_iter().filter(|&step| step == 1 || step < longest).collect()
 }

@@ -78,7 +78,10 @@ impl ContractionView {
             check_operand(operand)?;
         }
         if workload.acc != DType::F32 {
-            return Err(Unsupported::Operand { operand: "acc".into(), what: format!("type {}", workload.acc.as_str()) });
+            return Err(Unsupported::Operand {
+                operand: "acc".into(),
+                what: format!("type {}", workload.acc.as_str()),
+            });
         }
         let mut side_names = Vec::new();
         for step in &workload.epilogue {

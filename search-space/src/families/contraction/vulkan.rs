@@ -305,23 +305,10 @@ fn vectors(view: &ContractionView, map: &OperandMap, group: &Group) -> Vec<i64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Limits, TargetKey, TargetKind};
     use crate::workload::{Conv2dSpec, MatmulSpec};
 
     fn target() -> Target {
-        let key = TargetKey::new(TargetKind::Vulkan, "10005.0", "llvmpipe", [""; 0], 1).unwrap();
-        let limits = Limits {
-            vector_bytes: 16,
-            vector_registers: 64,
-            l1_bytes: 0,
-            l2_bytes: 0,
-            shared_bytes: 32768,
-            workgroup_invocations: 1024,
-            grid_per_dim: 65535,
-            loop_iterations: 65_000,
-            buffer_bytes: 128 << 20,
-        };
-        Target { key, limits }
+        crate::samples::workgroup_target()
     }
 
     fn view(m: u64, n: u64, k: u64) -> ContractionView {
