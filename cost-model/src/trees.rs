@@ -12,9 +12,9 @@ use smartcore::xgboost::{XGRegressor, XGRegressorParameters};
 
 use crate::Features;
 
-const TREES: usize = 40;
+const TREES: usize = 24;
 const DEPTH: u16 = 4;
-const LEARNING_RATE: f64 = 0.2;
+const LEARNING_RATE: f64 = 0.3;
 /// Most rows one fit uses: the fastest half, the rest the latest.
 const MAX_ROWS: usize = 256;
 
