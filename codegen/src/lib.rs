@@ -1,6 +1,6 @@
 //! From a workload and a schedule to code: the tile program, its lowering to lanes, and the emitters.
 //!
-//! [`lower`] builds level 1 ([`tile`]) from a workload and a schedule, and level 2 ([`lane`]) from that. [`emit`] prints
+//! [`lower()`] builds level 1 ([`tile`]) from a workload and a schedule, and level 2 ([`lane`]) from that. [`emit`] prints
 //! lanes as LLVM IR or WGSL. This crate knows no device and no time.
 
 pub mod atoms;

@@ -83,7 +83,7 @@ impl Lab {
     /// Runs `tilewright` with these arguments, for at most `limit`.
     ///
     /// # Errors
-    /// See [`run`].
+    /// When it cannot be started, or has not ended in time.
     pub fn run<S: AsRef<std::ffi::OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -95,7 +95,7 @@ impl Lab {
     /// Runs `tilewright` and reads one JSON object per line of its answer.
     ///
     /// # Errors
-    /// When it ends with another code than 0, or a line is not JSON; see also [`run`].
+    /// When it ends with another code than 0, or a line is not JSON; also as [`Lab::run`].
     pub fn json<S: AsRef<std::ffi::OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
