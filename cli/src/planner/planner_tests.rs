@@ -1,3 +1,5 @@
+//! How a night divides its time, on a clock of its own.
+
 use super::*;
 
 const S: Duration = Duration::from_secs(1);
