@@ -12,4 +12,4 @@ pub mod layout;
 pub mod lower;
 pub mod tile;
 
-pub use lower::{LowerError, Lowered, lower};
+pub use lower::{LowerError, Lowered, lower, program_hash};

@@ -16,7 +16,7 @@ const TREES: usize = 24;
 const DEPTH: u16 = 4;
 const LEARNING_RATE: f64 = 0.3;
 /// Most rows one fit uses: the fastest half, the rest the latest.
-const MAX_ROWS: usize = 256;
+const MAX_ROWS: usize = 160;
 
 type Model = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 

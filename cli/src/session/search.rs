@@ -350,8 +350,8 @@ impl Search {
     /// Hash of the program of a schedule; `None` when it cannot be lowered, which the worker will say.
     fn program(&self, schedule: &Schedule) -> Option<String> {
         // A fault of lowering is one candidate's, never the night's.
-        let lowered = catch_unwind(AssertUnwindSafe(|| codegen::lower(&self.workload, &self.target, schedule)));
-        lowered.ok()?.ok().map(|lowered| lowered.program_hash())
+        let hash = || codegen::program_hash(&self.workload, &self.target, schedule);
+        catch_unwind(AssertUnwindSafe(hash)).ok()?.ok()
     }
 
     fn tell(&mut self, candidate: &Candidate, by: By, program: Option<String>, told: Told, message: Option<String>) {

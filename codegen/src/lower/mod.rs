@@ -55,15 +55,25 @@ pub struct Lowered {
 impl Lowered {
     /// blake3 (hex) of the level-1 text: candidates with equal hashes on a target are the same kernel.
     pub fn program_hash(&self) -> String {
-        blake3::hash(self.tile.to_string().as_bytes()).to_hex().to_string()
+        hash_of(&self.tile)
     }
 }
 
-/// Builds, verifies and lowers the program of a schedule.
+/// blake3 (hex) of the level-1 text: candidates with equal hashes on a target are the same kernel.
+fn hash_of(program: &tile::Program) -> String {
+    blake3::hash(program.to_string().as_bytes()).to_hex().to_string()
+}
+
+/// The program hash of a schedule, without lowering it to lanes.
 ///
 /// # Errors
-/// [`LowerError`] names the workload's or the schedule's fault.
-pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<Lowered, LowerError> {
+/// As [`lower`].
+pub fn program_hash(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<String, LowerError> {
+    Ok(hash_of(&build(workload, target, schedule)?))
+}
+
+/// Builds and verifies level 1.
+fn build(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<tile::Program, LowerError> {
     let view = ContractionView::new(workload)?;
     let program = match target.key.kind {
         TargetKind::Cpu => contraction::cpu::build(&view, schedule)?,
@@ -71,6 +81,15 @@ pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Resul
         other => return Err(Unsupported::Target { op: workload.op.as_str(), kind: other.as_str() }.into()),
     };
     verify::verify(&program)?;
+    Ok(program)
+}
+
+/// Builds, verifies and lowers the program of a schedule.
+///
+/// # Errors
+/// [`LowerError`] names the workload's or the schedule's fault.
+pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<Lowered, LowerError> {
+    let program = build(workload, target, schedule)?;
     let kernels = program
         .kernels
         .iter()

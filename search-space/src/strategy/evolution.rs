@@ -21,12 +21,14 @@ use crate::space::{Config, ParameterSpace};
 
 /// Fewest candidates of the start, the default included.
 const START: usize = 16;
+/// Most new rows before the model sees them.
+const REFIT_MOST: usize = 64;
 /// Fastest measured configurations that may become parents.
 const PARENTS: usize = 12;
 /// Configurations that meet in one tournament.
 const TOURNAMENT: usize = 3;
 /// Children bred for each one asked for when a model chooses among them.
-const BRED_PER_SLOT: usize = 32;
+const BRED_PER_SLOT: usize = 16;
 /// Share of random samples after the start.
 const RANDOM_SHARE: f64 = 0.1;
 /// Attempts to breed something new before a random sample takes the slot.
@@ -141,11 +143,12 @@ impl Evolution {
         space.nearest(config, &[], &fixed)
     }
 
-    /// Shows the model what is known when that has grown by a quarter: fitting is the dearest part of a search.
+    /// Shows the model what is known when that has grown by half, or by [`REFIT_MOST`] rows: fitting is the dearest
+    /// part of a search.
     fn refit(&mut self) {
         let Some(scorer) = &mut self.scorer else { return };
         let known = self.history.results().count();
-        if known >= START / 2 && known >= self.fitted + (self.fitted / 4).max(START / 2) {
+        if known >= START / 2 && known >= self.fitted + (self.fitted / 2).clamp(START / 2, REFIT_MOST) {
             let rows = self.history.rows();
             if !rows.is_empty() {
                 scorer.fit(&self.history.space, &rows);
