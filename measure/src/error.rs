@@ -33,6 +33,9 @@ pub enum Error {
         /// What the worker said.
         message: String,
     },
+    /// The caller withheld its leave to run the candidate.
+    #[error("the candidate was not run")]
+    Withheld,
     /// Each of the last requests cost a worker.
     #[error(
         "device {device} failed {failures} times in a row and is given up; the last failure was: {last}; \

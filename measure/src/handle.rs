@@ -101,10 +101,26 @@ impl DeviceHandle {
         schedule: &Schedule,
         options: &ScreenOptions,
     ) -> Result<Measured, Error> {
+        self.measure_when(workload, schedule, options, &mut || true)
+    }
+
+    /// As [`DeviceHandle::measure`], but the kernel runs only after `go` gave true: what must be saved before a
+    /// candidate runs is saved while it is compiled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Withheld`] when `go` gave false; then the candidate was not run.
+    pub fn measure_when(
+        &mut self,
+        workload: &Workload,
+        schedule: &Schedule,
+        options: &ScreenOptions,
+        go: &mut dyn FnMut() -> bool,
+    ) -> Result<Measured, Error> {
         let start = Instant::now();
         let request = Request::Measure { schedule: schedule.clone(), options: options.clone() };
         let patience = Patience::Total(self.options.timeout);
-        let mut measured = match self.ask(workload, &request, patience)? {
+        let mut measured = match self.ask_when(workload, &request, patience, Some(go))? {
             Ok(Reply::Measured(measured)) => *measured,
             Ok(_) => Measured::failed(Outcome::Crash, "the worker answered another question"),
             Err(lost) => self.lost_candidate(&lost)?,
@@ -190,6 +206,17 @@ impl DeviceHandle {
         request: &Request,
         patience: Patience,
     ) -> Result<Result<Reply, Box<Lost>>, Error> {
+        self.ask_when(workload, request, patience, None)
+    }
+
+    /// As [`DeviceHandle::ask`]; with `go`, the request waits in the worker until `go` gave true.
+    fn ask_when(
+        &mut self,
+        workload: &Workload,
+        request: &Request,
+        patience: Patience,
+        go: Option<&mut dyn FnMut() -> bool>,
+    ) -> Result<Result<Reply, Box<Lost>>, Error> {
         let start = Instant::now();
         let _held = self.resource.hold(self.options.resource_timeout)?;
         self.waited = start.elapsed();
@@ -215,7 +242,18 @@ impl DeviceHandle {
             }
             self.loaded = Some(key);
         }
-        Ok(match worker.call(request, patience) {
+        let answer = match go {
+            None => worker.call(request, patience),
+            Some(go) => {
+                let sent = worker.send(request);
+                // Saved even when the worker is lost already: the candidate's end is saved after it.
+                if !go() {
+                    return Err(Error::Withheld);
+                }
+                sent.and_then(|worker| worker.call(&Request::Go, patience))
+            }
+        };
+        Ok(match answer {
             Ok((worker, reply)) => {
                 match reply.device_is_gone() {
                     // The worker lives, its device does not: the next candidate gets a fresh one.

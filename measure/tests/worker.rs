@@ -391,3 +391,23 @@ fn the_time_of_a_candidate_goes_into_compiling_checking_and_timing() {
 fn per(ns: u64, count: u32) -> f64 {
     Duration::from_nanos(ns).as_secs_f64() * 1e3 / f64::from(count)
 }
+
+#[test]
+fn a_candidate_does_not_run_before_its_tuner_says_so() {
+    let mut device = open("fixture:crash/1", options());
+    let workload = matmul(16);
+    let (default, _) = schedules(&device, &workload, 0);
+    let status = format!("/proc/{}/stat", device.worker_id().unwrap());
+    let lives = || std::fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z"));
+    let mut go = || {
+        // Long enough to compile; run, this candidate kills the worker at once.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(lives(), "the candidate ran before it was allowed to");
+        false
+    };
+    let withheld = device.measure_when(&workload, &default, &ScreenOptions::default(), &mut go);
+    assert!(matches!(withheld, Err(Error::Withheld)), "{withheld:?}");
+    assert!(!lives(), "a worker that waits for leave is not used again");
+    let measured = device.measure_when(&workload, &default, &ScreenOptions::default(), &mut || true).unwrap();
+    assert_eq!(measured.outcome, Outcome::Crash);
+}

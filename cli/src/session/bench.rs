@@ -14,12 +14,17 @@ pub trait Bench: Send {
     /// The control kernel's time when the device was opened, in nanoseconds.
     fn control_ns(&self) -> Option<f64>;
 
-    /// As [`DeviceHandle::measure`].
+    /// As [`DeviceHandle::measure_when`].
     ///
     /// # Errors
-    /// When the device cannot go on.
-    fn measure(&mut self, workload: &Workload, schedule: &Schedule, options: &ScreenOptions)
-    -> Result<Measured, Error>;
+    /// When the device cannot go on, or `go` gave false.
+    fn measure(
+        &mut self,
+        workload: &Workload,
+        schedule: &Schedule,
+        options: &ScreenOptions,
+        go: &mut dyn FnMut() -> bool,
+    ) -> Result<Measured, Error>;
 
     /// As [`DeviceHandle::finals`].
     ///
@@ -59,8 +64,9 @@ impl Bench for DeviceHandle {
         workload: &Workload,
         schedule: &Schedule,
         options: &ScreenOptions,
+        go: &mut dyn FnMut() -> bool,
     ) -> Result<Measured, Error> {
-        DeviceHandle::measure(self, workload, schedule, options)
+        self.measure_when(workload, schedule, options, go)
     }
 
     fn finals(

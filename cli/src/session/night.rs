@@ -295,12 +295,25 @@ impl Night<'_> {
         };
         let session = self.settings.method.session();
         let proposed_at = self.clock.now();
-        self.commit(running, |batch| batch.about_to_run(about, Some(session), self.clock.unix_s()))?;
-        let saved_at = self.clock.now();
 
         let options =
             ScreenOptions { cutoff_ns: running.standing.best().map(|s| s * 1e9), ..self.settings.screen.clone() };
-        let measured = match bench.measure(&running.search.workload, &candidate.schedule, &options) {
+        let workload = running.search.workload.clone();
+        // The last trial and that this one is about to run are saved while it is compiled, and before it runs.
+        let (mut saved, mut save) = (Ok(()), Duration::ZERO);
+        let mut about = Some(about);
+        let mut go = || {
+            let begin = self.clock.now();
+            if let Some(about) = about.take() {
+                let session = Some(session.clone());
+                saved = self.commit(running, |batch| batch.about_to_run(about, session, self.clock.unix_s()));
+            }
+            save = self.clock.now().saturating_sub(begin);
+            saved.is_ok()
+        };
+        let measured = bench.measure(&workload, &candidate.schedule, &options, &mut go);
+        saved?;
+        let measured = match measured {
             Ok(measured) => measured,
             Err(error) => {
                 let shared = !matches!(error, measure::Error::Unverifiable { .. });
@@ -317,8 +330,8 @@ impl Night<'_> {
             outcome = %measured.outcome,
             schedule = %candidate.schedule,
             propose = ?proposed_at.saturating_sub(start),
-            save = ?saved_at.saturating_sub(proposed_at),
-            measure = ?measured_at.saturating_sub(saved_at),
+            save = ?save,
+            measure = ?measured_at.saturating_sub(proposed_at),
             worker = ?Duration::from_nanos(measured.breakdown.total_ns),
             tell = ?self.clock.now().saturating_sub(measured_at),
             "trial"

@@ -89,7 +89,16 @@ impl Bench for FakeBench {
         None
     }
 
-    fn measure(&mut self, workload: &Workload, schedule: &Schedule, _: &ScreenOptions) -> Result<Measured, Error> {
+    fn measure(
+        &mut self,
+        workload: &Workload,
+        schedule: &Schedule,
+        _: &ScreenOptions,
+        go: &mut dyn FnMut() -> bool,
+    ) -> Result<Measured, Error> {
+        if !go() {
+            return Err(Error::Withheld);
+        }
         self.seen
             .overlapped
             .fetch_add(usize::from(self.seen.busy.fetch_add(1, Ordering::SeqCst) > 0), Ordering::SeqCst);

@@ -120,6 +120,11 @@ pub trait Device {
     /// [`Outcome::ResourceLimit`] when it needs more than the device has.
     fn compile(&mut self, workload: &Workload, schedule: &Schedule) -> Result<Self::Kernel, Failure>;
 
+    /// Whether [`Device::compile`] launches the kernel, as it must where a driver compiles at the first dispatch.
+    fn compiling_runs(&self) -> bool {
+        false
+    }
+
     /// What is known of a compiled candidate.
     fn describe(&self, kernel: &Self::Kernel) -> KernelInfo;
 

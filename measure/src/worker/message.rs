@@ -16,13 +16,15 @@ pub(crate) enum Request {
         /// Placement of the timed operands.
         round: u64,
     },
-    /// Compile, verify, screen.
+    /// Compile, then, after [`Request::Go`], verify and screen.
     Measure {
         /// Candidate.
         schedule: Schedule,
         /// How to screen.
         options: ScreenOptions,
     },
+    /// The candidate that was sent to be measured may run.
+    Go,
     /// Compile and verify all entries, then time each once per block, in random order.
     Blocks {
         /// Position of the entry in the final, and its schedule.

@@ -89,19 +89,25 @@ impl Worker {
         }
     }
 
-    /// Sends one request and waits for its reply. On `Err` the worker is dead.
-    pub(crate) fn call(mut self, request: &Request, patience: Patience) -> Result<(Worker, Reply), Box<Lost>> {
-        if let Err(cause) = self.channel.send(request) {
-            return Err(Box::new(self.channel.bury(cause)));
+    /// Sends one request. On `Err` the worker is dead.
+    pub(crate) fn send(mut self, request: &Request) -> Result<Worker, Box<Lost>> {
+        match self.channel.send(request) {
+            Ok(()) => Ok(self),
+            Err(cause) => Err(Box::new(self.channel.bury(cause))),
         }
+    }
+
+    /// Sends one request and waits for its reply. On `Err` the worker is dead.
+    pub(crate) fn call(self, request: &Request, patience: Patience) -> Result<(Worker, Reply), Box<Lost>> {
+        let mut worker = self.send(request)?;
         loop {
-            match self.channel.next(patience) {
-                Ok(Event::Done(reply)) => return Ok((self, reply)),
+            match worker.channel.next(patience) {
+                Ok(Event::Done(reply)) => return Ok((worker, reply)),
                 Ok(Event::Progress { .. }) => {}
                 Ok(Event::Ready { .. } | Event::Refused { .. }) => {
-                    return Err(Box::new(self.channel.bury(channel::Cause::OutOfTurn)));
+                    return Err(Box::new(worker.channel.bury(channel::Cause::OutOfTurn)));
                 }
-                Err(cause) => return Err(Box::new(self.channel.bury(cause))),
+                Err(cause) => return Err(Box::new(worker.channel.bury(cause))),
             }
         }
     }

@@ -112,7 +112,7 @@ fn answer<D: Device>(device: Result<D, Failure>, requests: &Receiver<Request>, m
     // The first pass is cold; the smallest of a few is the control kernel's usual time.
     let control_ns = (0..16).filter_map(|_| device.control()).min_by(f64::total_cmp);
     frame::write(&mut out, &Event::Ready { identity, control_ns })?;
-    let mut worker = Session { device, out, loaded: None };
+    let mut worker = Session { device, out, requests, loaded: None };
     while let Ok(request) = requests.recv() {
         let reply = worker.handle(request)?;
         frame::write(&mut worker.out, &Event::Done(reply))?;
@@ -120,9 +120,10 @@ fn answer<D: Device>(device: Result<D, Failure>, requests: &Receiver<Request>, m
     Ok(())
 }
 
-struct Session<D: Device> {
+struct Session<'r, D: Device> {
     device: D,
     out: File,
+    requests: &'r Receiver<Request>,
     loaded: Option<Loaded<D>>,
 }
 
@@ -139,7 +140,7 @@ struct Loaded<D: Device> {
 /// Result inside a session: the candidate's failure, or the pipe's.
 type Step2<T> = io::Result<Result<T, Failure>>;
 
-impl<D: Device> Session<D> {
+impl<D: Device> Session<'_, D> {
     fn handle(&mut self, request: Request) -> io::Result<Reply> {
         Ok(match request {
             Request::Load { workload, round } => {
@@ -153,6 +154,8 @@ impl<D: Device> Session<D> {
                     Err(message) => Reply::Unverifiable(message),
                 }
             }
+            // It answers nothing: this one belongs to no candidate.
+            Request::Go => leave(),
             Request::Measure { schedule, options } => Reply::Measured(Box::new(self.measure(&schedule, &options)?)),
             Request::Blocks { entries, blocks, seed, budget_ns } => {
                 Reply::Blocks(self.blocks(&entries, blocks, seed, budget_ns)?)
@@ -188,9 +191,15 @@ impl<D: Device> Session<D> {
         breakdown: &mut Breakdown,
         info: &mut KernelInfo,
     ) -> Step2<Measured> {
+        if self.device.compiling_runs() {
+            self.wait_for_go();
+        }
         let start = Instant::now();
         let kernel = self.compile(schedule, None)?;
         breakdown.compile_ns = since(start);
+        if !self.device.compiling_runs() {
+            self.wait_for_go();
+        }
         let mut kernel = match kernel {
             Ok(kernel) => kernel,
             Err(failure) => return Ok(Err(failure)),
@@ -231,6 +240,13 @@ impl<D: Device> Session<D> {
             breakdown: Breakdown::default(),
             message: None,
         })
+    }
+
+    /// Waits until the tuner has saved that the candidate is about to run.
+    fn wait_for_go(&self) {
+        if !matches!(self.requests.recv(), Ok(Request::Go)) {
+            leave();
+        }
     }
 
     fn compile(&mut self, schedule: &Schedule, entry: Option<usize>) -> Step2<D::Kernel> {

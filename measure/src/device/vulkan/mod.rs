@@ -158,6 +158,10 @@ impl Device for VulkanDevice {
         &self.identity
     }
 
+    fn compiling_runs(&self) -> bool {
+        true
+    }
+
     fn compile(&mut self, workload: &Workload, schedule: &Schedule) -> Result<VulkanKernel, Failure> {
         let start = Instant::now();
         let lowered = codegen::lower(workload, &self.identity.target, schedule).map_err(|error| match error {
