@@ -16,7 +16,7 @@ pub enum DatasetError {
         source: std::io::Error,
     },
     /// A directory, pipe or device where a file was expected.
-    #[error("\"{}\" is a {found}, not a file; name the {wanted} file itself", path.display())]
+    #[error("\"{}\" is a {found}, not a file; expected {wanted}", path.display())]
     NotAFile {
         /// What was named.
         path: PathBuf,

@@ -136,8 +136,8 @@ pub enum DbError {
     },
     /// Another process writes the file.
     #[error(
-        "tuning database {path:?} is being written by another tuner{}; wait for it, or use another `--db` file and \
-         merge later", holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+        "tuning database {path:?} is being written by another tuner{}; wait for it, or use another \
+         `--db` file", holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     Busy {
         /// The file.

@@ -30,6 +30,10 @@ pub fn night(report: &NightReport) -> Vec<String> {
     for job in &report.jobs {
         lines.extend(notes(job));
     }
+    if report.jobs.iter().any(|job| matches!(job.verdict, VerdictReport::Keep { .. })) {
+        lines.push(String::new());
+        lines.push("speed-up: median of ratios paired within blocks of the final, with its 95 % interval".into());
+    }
     let outcomes: Vec<String> = report.outcomes().iter().map(|(outcome, n)| format!("{n} {outcome}")).collect();
     lines.push(String::new());
     lines.push(format!("outcomes: {}", if outcomes.is_empty() { "no trials".into() } else { outcomes.join(", ") }));
@@ -66,7 +70,9 @@ fn row(job: &JobReport) -> Vec<String> {
     });
     let speedup = match &job.verdict {
         VerdictReport::Keep { ratio, lo, hi } => format!("{ratio:.2}x ({lo:.2} .. {hi:.2})"),
-        VerdictReport::NoGain { best: Some((ratio, lo, hi)) } => format!("no gain ({ratio:.2}x, {lo:.2} .. {hi:.2})"),
+        VerdictReport::NoGain { best: Some((ratio, lo, hi)) } => {
+            format!("no gain (next best {ratio:.2}x, {lo:.2} .. {hi:.2})")
+        }
         VerdictReport::NoGain { best: None } => "no gain".into(),
         VerdictReport::None(_) => match job.answer.as_ref().and_then(|answer| answer.speedup) {
             Some(stored) => format!("{:.2}x ({:.2} .. {:.2})", stored.ratio, stored.lo, stored.hi),

@@ -21,15 +21,15 @@ pub fn gflops(flops: u64, seconds: f64) -> String {
 /// Three significant digits, without an exponent.
 #[must_use]
 pub fn significant(value: f64) -> String {
-    let magnitude = value.abs();
-    let digits = match magnitude {
-        m if m >= 100.0 => 0,
-        m if m >= 10.0 => 1,
-        m if m >= 1.0 => 2,
-        m if m >= 0.1 => 3,
-        m if m >= 0.01 => 4,
-        _ => 5,
-    };
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let mut digits = 0;
+    let mut magnitude = value.abs();
+    while magnitude < 100.0 && digits < 12 {
+        magnitude *= 10.0;
+        digits += 1;
+    }
     format!("{value:.digits$}")
 }
 
@@ -68,6 +68,10 @@ mod tests {
         assert_eq!(milliseconds(1.234_5), "1234");
         assert_eq!(gflops(33_554_432, 0.000_5), "67.1 GFLOP/s");
         assert_eq!(gflops(0, 1.0), "-");
+        assert_eq!(
+            (significant(0.000_031_4), significant(0.9994), significant(12.34)),
+            ("0.0000314".into(), "0.999".into(), "12.3".into())
+        );
         assert_eq!(duration(Duration::from_millis(4_240)), "4.2 s");
         assert_eq!(duration(Duration::from_secs(200)), "3 min 20 s");
         assert_eq!(duration(Duration::from_secs(7_500)), "2 h 5 min");

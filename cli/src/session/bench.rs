@@ -11,9 +11,6 @@ pub trait Bench: Send {
     /// Which device it is.
     fn identity(&self) -> &Identity;
 
-    /// The control kernel's time when the device was opened, in nanoseconds.
-    fn control_ns(&self) -> Option<f64>;
-
     /// As [`DeviceHandle::measure_when`].
     ///
     /// # Errors
@@ -53,10 +50,6 @@ impl Bench for DeviceHandle {
 
     fn identity(&self) -> &Identity {
         DeviceHandle::identity(self)
-    }
-
-    fn control_ns(&self) -> Option<f64> {
-        DeviceHandle::control_ns(self)
     }
 
     fn measure(

@@ -143,6 +143,11 @@ fn judge(
     kept: &[Schedule],
 ) -> (VerdictReport, Vec<Row>) {
     let three = |c: &Comparison| (c.speedup, c.low, c.high);
+    if matches!(finals.verdict, Verdict::NoGain { .. }) && finals.entries.iter().all(|entry| entry.schedule == *default)
+    {
+        let why = "only the default was measured, so there was nothing to compare with it; give it more time";
+        return (VerdictReport::None(why.into()), Vec::new());
+    }
     let mut rows = Vec::new();
     let report = match &finals.verdict {
         Verdict::Winner { entry, over_default } => {

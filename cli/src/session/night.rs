@@ -323,7 +323,7 @@ impl Night<'_> {
             }
         };
         let measured_at = self.clock.now();
-        let told = running.search.told(&candidate, &measured, bench.control_ns());
+        let told = running.search.told(&candidate, &measured);
         tracing::debug!(
             workload = %running.result.workload,
             device = bench.name(),

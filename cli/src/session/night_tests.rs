@@ -85,10 +85,6 @@ impl Bench for FakeBench {
         &self.identity
     }
 
-    fn control_ns(&self) -> Option<f64> {
-        None
-    }
-
     fn measure(
         &mut self,
         workload: &Workload,

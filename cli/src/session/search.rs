@@ -261,8 +261,8 @@ impl Search {
     }
 
     /// Takes in what became of the candidate that [`Search::propose`] gave.
-    pub fn told(&mut self, candidate: &Candidate, measured: &Measured, control_ns: Option<f64>) -> Told {
-        let told = told_by(measured, control_ns);
+    pub fn told(&mut self, candidate: &Candidate, measured: &Measured) -> Told {
+        let told = told_by(measured);
         let program = Some(measured.kernel.program_hash.clone()).filter(|hash| !hash.is_empty());
         self.trials += 1;
         self.tell(candidate, By::Trial, program, told, measured.message.clone());
@@ -378,14 +378,14 @@ impl Search {
 }
 
 /// What a strategy is told of a measurement. Drift is divided out with the control kernel.
-fn told_by(measured: &Measured, control_ns: Option<f64>) -> Told {
+fn told_by(measured: &Measured) -> Told {
     if measured.outcome != Outcome::Ok {
         return Told::Failed(measured.outcome);
     }
     if let Some(ns) = measured.censored_at_least_ns {
         return Told::Censored { at_least_seconds: ns / 1e9 };
     }
-    match control_ns.and_then(|control| measured.steady_ns(control)).or_else(|| measured.median_ns()) {
+    match measured.median_ns() {
         Some(ns) if ns > 0.0 => Told::Time { seconds: ns / 1e9 },
         // Verified but without a usable time: nothing to steer by.
         _ => Told::Failed(Outcome::ResourceLimit),

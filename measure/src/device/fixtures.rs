@@ -114,6 +114,8 @@ impl FromStr for Rule {
 #[derive(Debug)]
 pub struct FixtureDevice<D> {
     inner: D,
+    /// The inner one with a unit of its own: what a faulty device shows is never the record of a real one.
+    identity: Identity,
     rule: Rule,
 }
 
@@ -129,7 +131,9 @@ pub struct FixtureKernel<K> {
 impl<D: Device> FixtureDevice<D> {
     /// Wraps a device.
     pub fn new(inner: D, rule: Rule) -> FixtureDevice<D> {
-        FixtureDevice { inner, rule }
+        let mut identity = inner.identity().clone();
+        identity.target.key.unit = "fixture".into();
+        FixtureDevice { inner, identity, rule }
     }
 }
 
@@ -138,7 +142,7 @@ impl<D: Device> Device for FixtureDevice<D> {
     type Memory = D::Memory;
 
     fn identity(&self) -> &Identity {
-        self.inner.identity()
+        &self.identity
     }
 
     fn compile(&mut self, workload: &Workload, schedule: &Schedule) -> Result<Self::Kernel, Failure> {
