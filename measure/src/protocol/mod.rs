@@ -39,7 +39,7 @@ impl Default for ScreenOptions {
         ScreenOptions {
             cutoff_ns: None,
             cutoff_factor: 2.0,
-            samples: 6,
+            samples: 10,
             blocks: 2,
             repeats: 2,
             warmup: 4,

@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_usual_candidate_gets_all_samples_each_with_its_control() {
         let screened = run(&mut synthetic(1000.0), &ScreenOptions { cutoff_ns: Some(900.0), ..Default::default() });
-        assert_eq!(screened.samples_ns, [1000.0; 6]);
-        assert_eq!(screened.control_ns, [100.0; 6]);
+        assert_eq!(screened.samples_ns, [1000.0; 10]);
+        assert_eq!(screened.control_ns, [100.0; 10]);
         assert_eq!(screened.censored_at_least_ns, None);
     }
 
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(screened.censored_at_least_ns, Some(5000.0));
         // 1.5 times the best is slower, but not clearly: it gets all its samples.
         let screened = run(&mut synthetic(1500.0), &ScreenOptions { cutoff_ns: Some(1000.0), ..Default::default() });
-        assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (6, None));
+        assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (10, None));
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         let mut source = synthetic(1e5);
         let options = ScreenOptions { cutoff_ns: Some(1e5), ..Default::default() };
         let screened = screen(&mut source, 5e6, 200e3, &options).unwrap();
-        assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (6, None));
+        assert_eq!((screened.samples_ns.len(), screened.censored_at_least_ns), (10, None));
     }
 
     #[test]
@@ -258,10 +258,10 @@ mod tests {
     fn disturbed_samples_are_repeated_and_counted_when_that_does_not_help() {
         let mut sometimes = Synthetic { disturb_every: 3, ..synthetic(1000.0) };
         let screened = run(&mut sometimes, &ScreenOptions::default());
-        assert_eq!((screened.samples_ns, screened.disturbed), (vec![1000.0; 6], 0));
+        assert_eq!((screened.samples_ns, screened.disturbed), (vec![1000.0; 10], 0));
         let mut always = Synthetic { disturb_every: 1, ..synthetic(1000.0) };
         let screened = run(&mut always, &ScreenOptions::default());
-        assert_eq!((screened.samples_ns.len(), screened.disturbed), (6, 6));
+        assert_eq!((screened.samples_ns.len(), screened.disturbed), (10, 10));
     }
 
     #[test]
