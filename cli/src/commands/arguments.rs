@@ -20,6 +20,9 @@ pub(super) fn workload(text: &str) -> anyhow::Result<Workload> {
 pub(super) fn device(text: &str, threads: Option<u64>) -> anyhow::Result<DeviceSpec> {
     let spec: DeviceSpec = text.parse()?;
     Ok(match (spec, threads) {
+        (DeviceSpec::Cpu { threads: named }, Some(threads)) if text.contains("threads=") && named != threads => {
+            bail!("--device {text} contradicts --threads {threads}; give one of them")
+        }
         (DeviceSpec::Cpu { .. }, Some(threads)) => DeviceSpec::Cpu { threads },
         (spec, _) => spec,
     })
@@ -228,6 +231,7 @@ mod tests {
     fn threads_change_the_cpu_only() {
         assert_eq!(device("cpu", Some(2)).unwrap().to_string(), "cpu:threads=2");
         assert_eq!(device("vulkan", Some(2)).unwrap().to_string(), "vulkan");
+        assert!(device("cpu:threads=2", Some(1)).unwrap_err().to_string().contains("contradicts"));
         assert!(device("abacus", None).unwrap_err().to_string().contains("cpu and vulkan"));
     }
 

@@ -82,7 +82,8 @@ impl Lookup {
         }
         out.line(format!("  reason      {}; {}", answer.reason.as_str(), answer.provenance.as_str()))?;
         let age = units::duration(std::time::Duration::from_secs(answer.age_s(now)));
-        out.line(format!("  rests on    {} samples of {} runs, {age} old", answer.samples, answer.runs))?;
+        let (samples, runs) = (units::several(answer.samples, "sample"), units::several(answer.runs, "run"));
+        out.line(format!("  rests on    {samples} of {runs}, {age} old"))?;
         out.line(format!("  generator   {}", answer.generator))?;
         Ok(Ending::Done)
     }

@@ -184,7 +184,11 @@ mod tests {
         });
         for verb in leaves {
             let help = verb.clone().render_long_help().to_string();
-            let examples = help.lines().filter(|line| line.trim_start().starts_with("tilewright ")).count();
+            let example = |line: &&str| {
+                let line = line.trim_start();
+                line.starts_with("tilewright ") || line.starts_with("echo go 1 | tilewright ")
+            };
+            let examples = help.lines().filter(example).count();
             assert!(examples >= 3, "{} has {examples} examples:\n{help}", verb.get_name());
             let short = verb.clone().render_help().to_string();
             assert!(short.lines().count() <= 40, "-h of {} does not fit a screen:\n{short}", verb.get_name());

@@ -114,6 +114,11 @@ fn read_model(path: &Path, bindings: &Bindings, context: &Context) -> anyhow::Re
     for skipped in model.skipped.iter().filter(|_| context.verbose > 0) {
         say(&format!("  skipped {} ({}): {}", skipped.node, skipped.op, skipped.reason));
     }
+    if context.verbose == 0 && !context.quiet && !model.other_operators.is_empty() {
+        let kinds: Vec<&str> = model.other_operators.keys().map(String::as_str).collect();
+        let nodes: u64 = model.other_operators.values().sum();
+        say(&format!("{nodes} nodes of other operators are not tuned ({}); -v counts them", kinds.join(", ")));
+    }
     if context.verbose > 0 {
         for (operator, n) in &model.other_operators {
             say(&format!("  not tuned: {n} x {operator}"));

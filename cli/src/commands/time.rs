@@ -31,10 +31,9 @@ pub(super) struct Time {
 
 const EXAMPLES: &str = "\
 Examples:
-  echo go 1 |
-  tilewright time 'matmul m=512 n=512 k=512 dtype=f32' --device cpu --db night.tune
-  tilewright time 'matmul m=512 n=512 k=512 dtype=f32' --device cpu --schedule default
-  tilewright time 'matmul m=256 n=256 k=256 dtype=f32' --device vulkan --db night.tune";
+  echo go 1 | tilewright time 'matmul m=512 n=512 k=512 dtype=f32' --device cpu --db night.tune
+  echo go 1 | tilewright time 'matmul m=512 n=512 k=512 dtype=f32' --device cpu --schedule default
+  echo go 1 | tilewright time 'matmul m=256 n=256 k=256 dtype=f32' --device vulkan --db night.tune";
 
 /// Samples that no budget is large enough for.
 const MOST_SAMPLES: u32 = 1 << 24;

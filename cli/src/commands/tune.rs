@@ -148,7 +148,8 @@ impl Tune {
                 }
             }
             if taken < tasks.len() && most < usize::MAX && !context.quiet && taken > 0 {
-                say(&format!("{}: the {taken} workloads with the largest share of {}", specs[at], tasks.len()));
+                let taken = cli::report::units::several(taken as u64, "workload");
+                say(&format!("{}: the {taken} with the largest share of {}", specs[at], tasks.len()));
             }
         }
         if jobs.is_empty() {

@@ -44,6 +44,12 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// `1 run`, `2 runs`.
+#[must_use]
+pub fn several(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A large count: exact, with thousands separated.
 #[must_use]
 pub fn count(n: u128) -> String {
@@ -75,6 +81,7 @@ mod tests {
         assert_eq!(duration(Duration::from_millis(4_240)), "4.2 s");
         assert_eq!(duration(Duration::from_secs(200)), "3 min 20 s");
         assert_eq!(duration(Duration::from_secs(7_500)), "2 h 5 min");
+        assert_eq!((several(1, "run"), several(2, "run")), ("1 run".into(), "2 runs".into()));
         assert_eq!((count(0), count(999), count(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
     }
 }
