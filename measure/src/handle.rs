@@ -22,7 +22,6 @@ pub struct DeviceHandle {
     spec: DeviceSpec,
     options: WorkerOptions,
     identity: Identity,
-    control_ns: Option<f64>,
     worker: Option<Worker>,
     /// Key of the workload the present worker has loaded.
     loaded: Option<String>,
@@ -50,7 +49,6 @@ impl DeviceHandle {
             spec: spec.clone(),
             options,
             identity: worker.identity.clone(),
-            control_ns: worker.control_ns,
             worker: Some(worker),
             loaded: None,
             resource,
@@ -79,11 +77,6 @@ impl DeviceHandle {
     /// Process id of the present worker; `None` between two workers.
     pub fn worker_id(&self) -> Option<u32> {
         self.worker.as_ref().map(Worker::id)
-    }
-
-    /// The control kernel's time when the device was opened, in nanoseconds: the unit of [`Measured::steady_ns`].
-    pub fn control_ns(&self) -> Option<f64> {
-        self.control_ns
     }
 
     /// Compiles, verifies and screens one candidate.

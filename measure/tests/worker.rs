@@ -340,8 +340,7 @@ fn peaks_and_drift_are_known() {
     let mut device = open("cpu", options());
     let peak = device.peak().unwrap().unwrap();
     assert!(peak.flops_per_s > 1e8 && peak.bytes_per_s > 1e7, "{peak:?}");
-    assert!(device.control_ns().is_some_and(|ns| ns > 0.0));
-    println!("{peak:?}, control {:?} ns", device.control_ns());
+    println!("{peak:?}");
 }
 
 #[test]

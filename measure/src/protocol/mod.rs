@@ -108,20 +108,6 @@ impl Measured {
     pub fn median_ns(&self) -> Option<f64> {
         if self.censored_at_least_ns.is_some() { None } else { stats::median(&self.samples_ns) }
     }
-
-    /// Median of sample / control, times `control_ns` (the control kernel's usual time): what the candidate would take
-    /// if nothing had drifted. Falls back to [`Measured::median_ns`] without a control kernel.
-    pub fn steady_ns(&self, control_ns: f64) -> Option<f64> {
-        if self.censored_at_least_ns.is_some() {
-            return None;
-        }
-        if self.control_ns.len() != self.samples_ns.len() {
-            return self.median_ns();
-        }
-        let ratios: Vec<f64> =
-            self.samples_ns.iter().zip(&self.control_ns).map(|(sample, control)| sample / control).collect();
-        stats::median(&ratios).map(|ratio| ratio * control_ns)
-    }
 }
 
 /// How finalists are compared.

@@ -52,8 +52,6 @@ pub(crate) enum Event {
     Ready {
         /// Which device.
         identity: Box<Identity>,
-        /// The control kernel's time at the start.
-        control_ns: Option<f64>,
     },
     /// The device does not open; the worker ends.
     Refused {

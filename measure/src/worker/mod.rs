@@ -64,8 +64,6 @@ pub(crate) struct Worker {
     channel: Channel,
     /// The device.
     pub(crate) identity: Identity,
-    /// The control kernel's time when the worker started.
-    pub(crate) control_ns: Option<f64>,
 }
 
 impl Worker {
@@ -82,7 +80,7 @@ impl Worker {
         let mut channel = Channel::start(&executable, &args, address_space, options.memory_bytes)
             .map_err(|source| Error::Spawn { device: device.clone(), executable, source })?;
         match channel.next(Patience::Total(options.open_timeout)) {
-            Ok(Event::Ready { identity, control_ns }) => Ok(Worker { channel, identity: *identity, control_ns }),
+            Ok(Event::Ready { identity }) => Ok(Worker { channel, identity: *identity }),
             Ok(Event::Refused { message }) => Err(Error::Open { device, message }),
             Ok(_) => Err(Error::Open { device, message: "the worker speaks another protocol".into() }),
             Err(cause) => Err(Error::Open { device, message: channel.bury(cause).in_full() }),

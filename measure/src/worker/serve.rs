@@ -104,14 +104,12 @@ fn leave() -> ! {
 }
 
 fn answer<D: Device>(device: Result<D, Failure>, requests: &Receiver<Request>, mut out: File) -> io::Result<()> {
-    let mut device = match device {
+    let device = match device {
         Ok(device) => device,
         Err(failure) => return frame::write(&mut out, &Event::Refused { message: failure.message }),
     };
     let identity = Box::new(device.identity().clone());
-    // The first pass is cold; the smallest of a few is the control kernel's usual time.
-    let control_ns = (0..16).filter_map(|_| device.control()).min_by(f64::total_cmp);
-    frame::write(&mut out, &Event::Ready { identity, control_ns })?;
+    frame::write(&mut out, &Event::Ready { identity })?;
     let mut worker = Session { device, out, requests, loaded: None };
     while let Ok(request) = requests.recv() {
         let reply = worker.handle(request)?;
