@@ -77,11 +77,6 @@ impl Layout {
         self.dims.iter().map(|modes| modes.iter().map(|mode| mode.extent).product()).collect()
     }
 
-    /// The same with dimensions in another order: dimension `d` of the result is dimension `order[d]` of this one.
-    pub fn permuted(&self, order: &[usize]) -> Layout {
-        Layout { dims: order.iter().map(|&dim| self.dims[dim].clone()).collect(), swizzle: self.swizzle }
-    }
-
     /// The offset of a coordinate.
     pub fn offset(&self, coord: &[u64]) -> u64 {
         let mut offset = 0;

@@ -9,7 +9,7 @@ mod print;
 
 use search_space::workload::DType;
 
-use crate::tile::{Buffer, Phase};
+use crate::tile::{BinaryOp, Buffer, Phase};
 
 /// The element of a [`Type`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -261,6 +261,18 @@ pub struct Program {
     pub kernels: Vec<Kernel>,
     /// Bytes of each workspace buffer.
     pub workspace_bytes: Vec<u64>,
+}
+
+impl From<BinaryOp> for BinOp {
+    fn from(op: BinaryOp) -> BinOp {
+        match op {
+            BinaryOp::Add => BinOp::Add,
+            BinaryOp::Sub => BinOp::Sub,
+            BinaryOp::Mul => BinOp::Mul,
+            BinaryOp::Min => BinOp::Min,
+            BinaryOp::Max => BinOp::Max,
+        }
+    }
 }
 
 impl Type {

@@ -10,7 +10,7 @@ use crate::atoms::Atom;
 use crate::index::{Index, Stride, Var};
 use crate::lane::build::Builder;
 use crate::lane::{Array, BinOp, Builtin, CmpOp, Kernel as LaneKernel, Mem, Slot, Type, Value};
-use crate::tile::{BinaryOp, Cond, Guard, Kernel, LoopKind, Place, Scalar, Space, Stmt, UnaryOp, View};
+use crate::tile::{Cond, Guard, Kernel, LoopKind, Place, Scalar, Space, Stmt, UnaryOp, View};
 
 /// Vector width of copies that touch no register tile.
 const COPY_LANES: u16 = 16;
@@ -447,13 +447,7 @@ impl Lowering<'_> {
             Scalar::Binary(op, lhs, rhs) => {
                 let lhs = self.scalar(lhs, args, lanes);
                 let rhs = self.scalar(rhs, args, lanes);
-                let op = match op {
-                    BinaryOp::Add => BinOp::Add,
-                    BinaryOp::Sub => BinOp::Sub,
-                    BinaryOp::Mul => BinOp::Mul,
-                    BinaryOp::Min => BinOp::Min,
-                    BinaryOp::Max => BinOp::Max,
-                };
+                let op = BinOp::from(*op);
                 self.builder.bin(op, lhs, rhs)
             }
         }

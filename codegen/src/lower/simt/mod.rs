@@ -28,7 +28,7 @@ use super::LowerError;
 use crate::index::{Index, Var};
 use crate::lane::build::Builder;
 use crate::lane::{self, Array, BinOp, Builtin, CmpOp, Elem, Mem, Type, Value};
-use crate::tile::{BinaryOp, Cond, Kernel, LoopKind, Pipe, PipeStep, Place, Scalar, Space, Stmt, UnaryOp, View};
+use crate::tile::{Cond, Kernel, LoopKind, Pipe, PipeStep, Place, Scalar, Space, Stmt, UnaryOp, View};
 use access::{At, Bound};
 use registers::Registers;
 
@@ -412,13 +412,7 @@ fn scalar(b: &mut Builder, expr: &Scalar, args: &[Value], ty: Type) -> Value {
             b.neg(x)
         }
         Scalar::Binary(op, lhs, rhs) => {
-            let op = match op {
-                BinaryOp::Add => BinOp::Add,
-                BinaryOp::Sub => BinOp::Sub,
-                BinaryOp::Mul => BinOp::Mul,
-                BinaryOp::Min => BinOp::Min,
-                BinaryOp::Max => BinOp::Max,
-            };
+            let op = BinOp::from(*op);
             let (lhs, rhs) = (scalar(b, lhs, args, ty), scalar(b, rhs, args, ty));
             b.bin(op, lhs, rhs)
         }
