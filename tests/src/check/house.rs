@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The demo's promise: winners of so many of the model's workloads on each device.
+/// The demo's promise: answers for so many of the model's workloads on each device.
 const DEMO: [(&str, usize); 2] = [("cpu", 5), ("vulkan", 2)];
 
 pub(super) fn bars() -> Vec<Bar> {
     vec![
-        Bar::new("demo", "exit 0; winners: 5 on cpu, 2 on vulkan; a look-up", demo),
+        Bar::new("demo", "exit 0; answers: 5 on cpu, 2 on vulkan; a real winner on each; a look-up", demo),
         Bar::new("tests", "./dev test green", tests),
         Bar::new("ci", ".ci/run green on a clean clone in < 25 min", ci),
     ]
@@ -35,27 +35,29 @@ fn demo(lab: &Lab) -> anyhow::Result<Finding> {
     let mut measured = Vec::new();
     let mut good = ran.stdout.contains("schedule");
     for (device, least) in DEMO {
-        let winners = winners(lab, device, &database)?;
-        good &= winners >= least;
-        measured.push(format!("{winners} on {device}"));
+        let (answers, winners) = answers(lab, device, &database)?;
+        good &= answers >= least && winners > 0;
+        measured.push(format!("{device} {answers} answers, {winners} faster than the default"));
     }
-    Ok(Finding::of(good, format!("winners: {}; {:.0} s", measured.join(", "), ran.wall.as_secs_f64())))
+    Ok(Finding::of(good, format!("{}; {:.0} s", measured.join(", "), ran.wall.as_secs_f64())))
 }
 
-/// How many workloads of the demo model have a measured result on `device`.
-fn winners(lab: &Lab, device: &str, database: &str) -> anyhow::Result<usize> {
+/// How many workloads of the demo model have a measured result on `device`, and how many of these beat the default.
+fn answers(lab: &Lab, device: &str, database: &str) -> anyhow::Result<(usize, usize)> {
     let model = lab.root.join("datasets/models/resnet50.onnx");
     let tasks = lab.json(["tasks", "--json", "--model", &model.to_string_lossy()], MINUTE)?;
     let keys: BTreeSet<&str> = tasks.iter().filter_map(|task| task["key"].as_str()).collect();
-    let mut found = 0;
+    let (mut found, mut winners) = (0, 0);
     for key in keys {
         let ran = lab.run(["lookup", key, "--device", device, "--db", database, "--json"], MINUTE)?;
         if ran.code == 0 {
             let answer: serde_json::Value = serde_json::from_str(&ran.stdout).context("lookup --json")?;
             found += usize::from(answer["reason"] == "exact" && answer["time_ms"].is_number());
+            // A stored default is an answer; only what its interval put ahead of the default is a winner.
+            winners += usize::from(answer["provenance"] == "winner");
         }
     }
-    Ok(found)
+    Ok((found, winners))
 }
 
 fn tests(lab: &Lab) -> anyhow::Result<Finding> {
