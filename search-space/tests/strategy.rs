@@ -122,6 +122,24 @@ fn the_default_comes_first_and_every_structural_value_is_started_with() {
 }
 
 #[test]
+fn a_start_with_a_default_changes_its_structure_alone() {
+    let space = space();
+    let default = space.unrank(space.count() / 2).unwrap();
+    let start = Evolution::new(space.clone(), Some(default.clone()), None, 3).ask(16);
+    // Three other orders and one other packing.
+    let mut shown = BTreeSet::new();
+    for candidate in &start[1..5] {
+        let structure = [4, 5].into_iter().find(|&at| candidate.config[at] != default[at]).unwrap();
+        let mut fixed = vec![None; structure + 1];
+        fixed[structure] = Some(candidate.config[structure]);
+        assert_eq!(Some(&candidate.config), space.nearest(&default, &[], &fixed).as_ref());
+        shown.insert((structure, candidate.config[structure]));
+    }
+    assert_eq!(shown.len(), 4);
+    assert!(start[5..].iter().any(|candidate| candidate.config[..4] != default[..4]));
+}
+
+#[test]
 fn a_default_outside_the_space_is_repaired() {
     let space = space();
     let outside = Config::from(vec![15, 5, 39, 39, 0, 1, 0]);

@@ -1,6 +1,7 @@
 //! A plain evolutionary strategy, optionally guided by a learned model.
 //!
-//! - **Start**: the default, then samples with exponent 1/2 in which each value of each structural parameter occurs.
+//! - **Start**: the default; then each value of each structural parameter it does not have, everything else as near to
+//!   the default as that allows (a change of structure alone tells most per measurement); then samples with exponent 1/2.
 //! - **Then**, batch by batch: parents win tournaments among the fastest measured; a child is a mutation (one to three
 //!   parameters changed) or a uniform crossover followed by a mutation, made legal by [`ParameterSpace::nearest`]. With
 //!   a model many children are bred and the best predicted are asked for. One slot in ten is a random sample, so that no
@@ -42,6 +43,7 @@ pub struct Evolution {
     start: Vec<Start>,
     /// `(seconds, config)` of the fastest, rising.
     parents: Vec<(f64, Config)>,
+    default: Option<Config>,
     scorer: Option<Box<dyn Scorer>>,
     /// Rows the model has seen.
     fitted: usize,
@@ -49,8 +51,9 @@ pub struct Evolution {
 
 enum Start {
     Default(Config),
-    /// A sample with this value of this parameter, if any is forced.
-    Sample(Option<(usize, u16)>),
+    /// Nearest to the default, or to a sample where there is none, with this value of this parameter.
+    Structure(usize, u16),
+    Sample,
 }
 
 impl Evolution {
@@ -70,26 +73,28 @@ impl Evolution {
         };
         let mut forced: Vec<(usize, u16)> = space.params().iter().enumerate().flat_map(structural).collect();
         forced.shuffle(&mut rng);
-        let mut start: Vec<Start> = forced.into_iter().map(|force| Start::Sample(Some(force))).collect();
+        let mut start: Vec<Start> = forced.into_iter().map(|(at, value)| Start::Structure(at, value)).collect();
         while start.len() + 1 < START {
-            start.push(Start::Sample(None));
+            start.push(Start::Sample);
         }
         start.reverse();
-        start.extend(default.and_then(|config| space.nearest(&config, &[], &[])).map(Start::Default));
-        Evolution { history: History::new(space), rng, start, parents: Vec::new(), scorer, fitted: 0 }
+        let default = default.and_then(|config| space.nearest(&config, &[], &[]));
+        start.extend(default.clone().map(Start::Default));
+        Evolution { history: History::new(space), rng, start, parents: Vec::new(), default, scorer, fitted: 0 }
     }
 
     /// The next candidate of the start; `None` when the start is over or this one is known already.
     fn start(&mut self) -> Option<Candidate> {
+        let space = &self.history.space;
         let config = match self.start.pop()? {
             Start::Default(config) => config,
-            Start::Sample(None) => self.history.space.sample(&mut self.rng, 0.5),
-            Start::Sample(Some((param, value))) => {
-                let sample = self.history.space.sample(&mut self.rng, 0.5);
+            Start::Sample => space.sample(&mut self.rng, 0.5),
+            Start::Structure(param, value) => {
+                let near = self.default.clone().unwrap_or_else(|| space.sample(&mut self.rng, 0.5));
                 let mut fixed = vec![None; param + 1];
                 fixed[param] = Some(value);
                 // No configuration may have this value.
-                self.history.space.nearest(&sample, &[], &fixed)?
+                space.nearest(&near, &[], &fixed)?
             }
         };
         self.history.take(config)
