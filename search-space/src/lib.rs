@@ -5,6 +5,7 @@
 
 pub mod families;
 pub mod outcome;
+pub mod recorded;
 pub mod reference;
 pub mod samples;
 pub mod schedule;
@@ -14,6 +15,7 @@ pub mod target;
 pub mod workload;
 
 pub use outcome::Outcome;
+pub use recorded::{Judge, Playback, Recorded, RecordedError, RecordedSpace};
 pub use schedule::{Schedule, Value};
 pub use target::Target;
 pub use workload::Workload;

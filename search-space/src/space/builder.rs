@@ -9,7 +9,7 @@ use super::nearest::Searcher;
 use super::order;
 use super::parse::ParseError;
 use super::residual::{Arena, Atom, Id, Node};
-use super::{Constraint, Parameter, ParameterSpace};
+use super::{Constraint, Parameter, ParameterSpace, table};
 use crate::Value;
 
 /// Nodes one space may take unless [`SpaceBuilder::node_limit`] says otherwise.
@@ -112,6 +112,45 @@ pub enum SpaceError {
         /// The limit.
         limit: usize,
     },
+    /// A table without rows.
+    #[error("the table of the space has no rows; list at least one configuration")]
+    EmptyTable,
+    /// A table with too many rows.
+    #[error("the table of the space has {rows} rows; at most {limit} are supported")]
+    TableTooLarge {
+        /// Its number of rows.
+        rows: usize,
+        /// The limit: that of nodes.
+        limit: usize,
+    },
+    /// A row of a table that is no assignment to all parameters.
+    #[error("row {row} of the table has {found} positions; the space has {wanted} parameters")]
+    RowLength {
+        /// Which row, from 0 in the order given.
+        row: usize,
+        /// Its positions.
+        found: usize,
+        /// The parameters of the space.
+        wanted: usize,
+    },
+    /// A row of a table with a position that its parameter does not have.
+    #[error("row {row} of the table has position {position} for parameter `{parameter}`, which has {count} values")]
+    RowOutsideDomain {
+        /// Which row, from 0 in the order given.
+        row: usize,
+        /// The parameter.
+        parameter: String,
+        /// The position.
+        position: u16,
+        /// How many values the parameter has.
+        count: usize,
+    },
+    /// A table that lists a configuration twice.
+    #[error("the table of the space lists {row} twice; list each configuration once")]
+    DuplicateRow {
+        /// The configuration as `parameter=value` words.
+        row: String,
+    },
     /// More than 2^128 - 1 configurations.
     #[error("the space has 2^128 or more configurations; fix some parameters")]
     CountOverflow,
@@ -137,6 +176,7 @@ pub struct SpaceBuilder {
     params: Vec<(String, Vec<Value>)>,
     structural: Vec<String>,
     constraints: Vec<(String, Result<Expr, ParseError>)>,
+    table: Option<Vec<Vec<u16>>>,
     node_limit: Option<usize>,
 }
 
@@ -181,7 +221,16 @@ impl SpaceBuilder {
         self
     }
 
-    /// Replaces the limit of two million diagram nodes.
+    /// Makes the space hold exactly these configurations: positions in the order in which parameters are declared.
+    ///
+    /// Constraints then only inform: they must be well formed, but neither need all rows satisfy them nor are they
+    /// compiled. For a configuration that satisfies them all and is not listed, [`ParameterSpace::why`] answers `table`.
+    pub fn table(&mut self, rows: Vec<Vec<u16>>) -> &mut Self {
+        self.table = Some(rows);
+        self
+    }
+
+    /// Replaces the limit of two million diagram nodes (with a table: of rows).
     pub fn node_limit(&mut self, nodes: usize) -> &mut Self {
         self.node_limit = Some(nodes);
         self
@@ -196,10 +245,17 @@ impl SpaceBuilder {
         let params = self.checked_params()?;
         let constraints = self.checked_constraints(&params)?;
         let limit = self.node_limit.unwrap_or(NODE_LIMIT);
-        let (components, count) = compile(&params, &constraints, limit)?;
+        let (components, count) = match &self.table {
+            Some(rows) => {
+                let diagram = table::diagram(&params, rows, limit)?;
+                let count = diagram.count();
+                (vec![diagram], count)
+            }
+            None => compile(&params, &constraints, limit)?,
+        };
         let index = params.iter().enumerate().map(|(position, param)| (param.name.clone(), position)).collect();
         let searchers = components.into_iter().map(|diagram| Searcher::new(diagram, &params)).collect();
-        Ok(ParameterSpace { params, constraints, searchers, count, index })
+        Ok(ParameterSpace { params, constraints, listed: self.table.is_some(), searchers, count, index })
     }
 
     fn checked_params(&self) -> Result<Vec<Parameter>, SpaceError> {

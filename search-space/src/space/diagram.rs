@@ -50,12 +50,31 @@ pub(super) enum Failure {
 }
 
 /// A level under construction.
-struct Layer {
+pub(super) struct Layer {
     /// `state → (first, edges)` in `edges`.
     spans: Vec<(u32, u32)>,
     /// `(next state, values)`.
     edges: Vec<(u32, u32)>,
-    sets: SetTable,
+    pub(super) sets: SetTable,
+}
+
+impl Layer {
+    /// A level without states, of a parameter with `domain` values.
+    pub(super) fn new(domain: usize) -> Layer {
+        Layer { spans: Vec::new(), edges: Vec::new(), sets: SetTable::new(domain) }
+    }
+
+    /// Adds the next state, without edges.
+    pub(super) fn begin(&mut self) {
+        let first = u32::try_from(self.edges.len()).expect("invariant: the node limit keeps edges below 2^32");
+        self.spans.push((first, 0));
+    }
+
+    /// Adds an edge of the state begun last.
+    pub(super) fn lead(&mut self, child: u32, values: &[u64]) {
+        self.edges.push((child, self.sets.intern(values)));
+        self.spans.last_mut().expect("invariant: a state was begun").1 += 1;
+    }
 }
 
 impl Diagram {
@@ -308,7 +327,7 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
 }
 
 /// Merges nodes with equal children from the last level up, drops those that reach no member, and counts.
-fn reduce(params: Vec<u16>, layers: Vec<Layer>) -> Result<Diagram, Failure> {
+pub(super) fn reduce(params: Vec<u16>, layers: Vec<Layer>) -> Result<Diagram, Failure> {
     let levels = u16::try_from(params.len()).expect("invariant: at most 128 parameters");
     let mut diagram = Diagram {
         params,

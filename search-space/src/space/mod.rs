@@ -26,6 +26,7 @@ mod order;
 mod parse;
 mod residual;
 mod set;
+mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,7 +124,7 @@ fn distance(coordinates: &[Option<f64>], a: u16, b: u16) -> f64 {
     }
 }
 
-/// A named condition that every configuration satisfies.
+/// A named condition that every configuration satisfies; in a space with a table ([`SpaceBuilder::table`]) it informs.
 #[derive(Clone, Debug)]
 pub struct Constraint {
     /// What it is for.
@@ -169,12 +170,26 @@ pub enum Rejection {
         /// Its text.
         text: String,
     },
+    /// The space is a table, and the combination is not in it.
+    #[error("no constraint forbids it, but it is not among the {rows} configurations that this space lists")]
+    NotListed {
+        /// How many are listed.
+        rows: u128,
+    },
+}
+
+/// What keeps a configuration out.
+enum Violated<'a> {
+    Constraint(&'a Constraint),
+    Table,
 }
 
 /// A compiled space. It has at least one configuration.
 pub struct ParameterSpace {
     params: Vec<Parameter>,
     constraints: Vec<Constraint>,
+    /// Whether a table decides, not the constraints.
+    listed: bool,
     /// One diagram per component.
     searchers: Vec<Searcher>,
     count: u128,
@@ -278,20 +293,28 @@ impl ParameterSpace {
         values.into()
     }
 
-    /// The name of the first constraint that `config` violates. `None` for a configuration of this space.
+    /// The name of the first constraint that `config` violates. `None` for a configuration of this space. For one that is
+    /// missing from a table ([`SpaceBuilder::table`]) although it satisfies all constraints, the answer is `table`.
     ///
     /// # Panics
     /// When a position is missing or outside its domain.
     pub fn why(&self, config: &Config) -> Option<&str> {
-        self.violated(config).map(|constraint| constraint.name.as_str())
+        match self.violated(config)? {
+            Violated::Constraint(constraint) => Some(&constraint.name),
+            Violated::Table => Some(table::TABLE),
+        }
     }
 
-    fn violated(&self, config: &Config) -> Option<&Constraint> {
+    fn violated(&self, config: &Config) -> Option<Violated<'_>> {
+        if self.listed && self.contains(config) {
+            return None;
+        }
         let value_of = |name: &str| {
             let position = *self.index.get(name)?;
             self.params[position].values.get(usize::from(config[position]))
         };
-        self.constraints.iter().find(|constraint| !constraint.expr.holds(&value_of))
+        let broken = self.constraints.iter().find(|constraint| !constraint.expr.holds(&value_of));
+        broken.map(Violated::Constraint).or(self.listed.then_some(Violated::Table))
     }
 
     /// Why `schedule` is no configuration of this space; `None` when it is one.
@@ -375,7 +398,8 @@ impl ParameterSpace {
         let config = Config::from(positions);
         match self.violated(&config) {
             None => Ok(config),
-            Some(Constraint { name, text, .. }) => {
+            Some(Violated::Table) => Err(Rejection::NotListed { rows: self.count }),
+            Some(Violated::Constraint(Constraint { name, text, .. })) => {
                 Err(Rejection::Constraint { constraint: name.clone(), text: text.clone() })
             }
         }
