@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cost_model::TreeScorer;
+use cost_model::Trees;
 use measure::Measured;
 use search_space::families::SchedulePlan;
 use search_space::space::ParameterSpace;
-use search_space::strategy::{Candidate, Evolution, RandomSearch, Scorer, Strategy, Told};
+use search_space::strategy::{Candidate, Evolution, Model, RandomSearch, Strategy, Told};
 use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Event, Observation, Phase};
 
@@ -88,7 +88,7 @@ impl Method {
             (StrategyKind::Random, _) => Box::new(RandomSearch::new(space, default, self.seed)),
             (StrategyKind::Evolution, ModelKind::None) => Box::new(Evolution::new(space, default, None, self.seed)),
             (StrategyKind::Evolution, ModelKind::Trees) => {
-                let trees: Box<dyn Scorer> = Box::new(TreeScorer::new());
+                let trees: Box<dyn Model> = Box::new(Trees::new());
                 Box::new(Evolution::new(space, default, Some(trees), self.seed))
             }
         }

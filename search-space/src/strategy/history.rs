@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Candidate, Told};
+use super::{Candidate, Row, Told};
 use crate::space::{Config, ParameterSpace};
 
 /// Random draws before the unseen configurations are looked for one by one.
@@ -18,20 +18,20 @@ pub(super) struct History {
     /// Numbers of all configurations asked for.
     seen: BTreeSet<u128>,
     /// By candidate id.
-    asked: Vec<(Config, Option<Told>)>,
-    /// Ids in the order in which they were told of.
-    told: Vec<usize>,
+    rows: Vec<Row>,
+    /// How many of them were told of.
+    told: usize,
 }
 
 impl History {
     pub(super) fn new(space: Arc<ParameterSpace>) -> History {
-        History { space, seen: BTreeSet::new(), asked: Vec::new(), told: Vec::new() }
+        History { space, seen: BTreeSet::new(), rows: Vec::new(), told: 0 }
     }
 
     /// The configuration of candidate `id`, which was asked for.
-    pub(super) fn config(&self, id: u64) -> Config {
+    pub(super) fn config(&self, id: u64) -> &Config {
         let id = usize::try_from(id).expect("invariant: an id counts candidates in memory");
-        self.asked[id].0.clone()
+        &self.rows[id].config
     }
 
     /// Makes `config` a candidate; `None` when it is no configuration or was asked for before.
@@ -39,9 +39,9 @@ impl History {
         if !self.seen.insert(self.space.rank(&config)?) {
             return None;
         }
-        let id = self.asked.len() as u64;
+        let id = self.rows.len() as u64;
         let schedule = self.space.schedule(&config);
-        self.asked.push((config.clone(), None));
+        self.rows.push(Row { config: config.clone(), told: None });
         Some(Candidate { id, config, schedule })
     }
 
@@ -53,7 +53,7 @@ impl History {
     /// A candidate drawn with [`ParameterSpace::sample`], or when those drawn are all known, the next unknown one after
     /// a random place; `None` when the space is exhausted.
     pub(super) fn take_random(&mut self, rng: &mut ChaCha8Rng, exponent: f64) -> Option<Candidate> {
-        if self.seen.len() as u128 >= self.space.count() {
+        if self.exhausted() {
             return None;
         }
         for _ in 0..DRAWS {
@@ -80,33 +80,28 @@ impl History {
             Told::Failed(_) => true,
         };
         let Some(id) = usize::try_from(id).ok().filter(|_| sound) else { return false };
-        match self.asked.get_mut(id) {
-            Some((_, slot @ None)) => {
+        match self.rows.get_mut(id) {
+            Some(Row { told: slot @ None, .. }) => {
                 *slot = Some(told);
-                self.told.push(id);
+                self.told += 1;
                 true
             }
             _ => false,
         }
     }
 
-    /// Configurations and results in order of telling.
-    pub(super) fn results(&self) -> impl Iterator<Item = (&Config, Told)> {
-        self.told.iter().map(|&id| {
-            let (config, told) = &self.asked[id];
-            (config, told.expect("invariant: listed when told"))
-        })
+    /// All candidates in the order of asking.
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
     }
 
-    /// Rows for a [`super::Scorer`]: a censored result counts as its bound, a failure as the slowest time known.
-    pub(super) fn rows(&self) -> Vec<(Config, f64)> {
-        let known = |told: Told| match told {
-            Told::Time { seconds } | Told::Censored { at_least_seconds: seconds } => Some(seconds.ln()),
-            Told::Failed(_) => None,
-        };
-        let Some(slowest) = self.results().filter_map(|(_, told)| known(told)).reduce(f64::max) else {
-            return Vec::new();
-        };
-        self.results().map(|(config, told)| (config.clone(), known(told).unwrap_or(slowest))).collect()
+    /// How many candidates were told of.
+    pub(super) fn told(&self) -> usize {
+        self.told
+    }
+
+    /// Whether every configuration was asked for.
+    pub(super) fn exhausted(&self) -> bool {
+        self.seen.len() as u128 >= self.space.count()
     }
 }

@@ -1,0 +1,157 @@
+//! What the process says at a configuration, kept up to date row by row.
+//!
+//! With the lower factor `L` of the covariance of all rows, a configuration needs `v = L⁻¹ k(rows, x)`: its mean is
+//! `v·L⁻¹y`, its variance `k(x, x) − v·v`. A new row appends a row to `L` and one number to each `v`, so that a search
+//! that asks about much the same configurations again and again pays for what is new only. `L` does not depend on `y`:
+//! a row may be appended while it is being measured, which shrinks the variance around it at once.
+//!
+//! Source: Rasmussen, Williams (2006), algorithm 2.1; the believer of Ginsbourger, Le Riche, Carraro, "Kriging is
+//! well-suited to parallelize optimization" (2010), section 3.2.
+
+use std::collections::HashMap;
+
+use search_space::space::Config;
+
+use super::kernel::Kernel;
+
+/// Columns not asked for in so many calls are forgotten.
+const KEEP_CALLS: u64 = 3;
+/// Least variance of a row that the others do not explain: below, rounding would decide.
+const LEAST_VARIANCE: f32 = 1e-4;
+
+/// Covariance of a linear part: inner product of the features, times a weight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Linear {
+    pub(super) weight: f32,
+}
+
+/// A configuration with the features of the linear part; empty where there is none.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) config: Config,
+    pub(super) features: Vec<f32>,
+}
+
+/// The factor and the columns under one kernel.
+#[derive(Debug, Default)]
+pub(super) struct Posterior {
+    kernel: Kernel,
+    linear: Linear,
+    noise: f32,
+    rows: Vec<Point>,
+    /// Row `i` has `i + 1` numbers.
+    factor: Vec<Vec<f32>>,
+    columns: HashMap<Config, Column>,
+    calls: u64,
+}
+
+#[derive(Debug)]
+struct Column {
+    point: Point,
+    variance: f32,
+    solved: Vec<f32>,
+    used: u64,
+}
+
+/// `L⁻¹y` of some values per row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Solved(Vec<f32>);
+
+impl Solved {
+    /// `yᵀK⁻¹y`.
+    pub(super) fn norm(&self) -> f32 {
+        dot(&self.0, &self.0)
+    }
+}
+
+impl Posterior {
+    pub(super) fn new(kernel: Kernel, linear: Linear, noise: f64) -> Posterior {
+        #[expect(clippy::cast_possible_truncation, reason = "a share of the amplitude")]
+        let noise = noise as f32;
+        Posterior { kernel, linear, noise, ..Posterior::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn covariance(&self, a: &Point, b: &Point) -> f32 {
+        self.kernel.of(&a.config, &b.config) + self.linear.weight * dot(&a.features, &b.features)
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, point: Point) {
+        let mut row: Vec<f32> = Vec::with_capacity(self.rows.len() + 1);
+        self.extend(&point, &mut row);
+        let left = self.covariance(&point, &point) + self.noise - dot(&row, &row);
+        row.push(left.max(LEAST_VARIANCE).sqrt());
+        self.factor.push(row);
+        self.rows.push(point);
+    }
+
+    /// Appends to `solved` what the rows beyond it contribute to `L⁻¹k`.
+    fn extend(&self, point: &Point, solved: &mut Vec<f32>) {
+        for at in solved.len()..self.rows.len() {
+            let row = &self.factor[at];
+            let left = self.covariance(&self.rows[at], point) - dot(&row[..at], solved);
+            solved.push(left / row[at]);
+        }
+    }
+
+    /// `L⁻¹y`; `None` in `values` stands for what is expected of the row by those before it.
+    pub(super) fn solve(&self, values: impl IntoIterator<Item = Option<f32>>) -> Solved {
+        let mut solved: Vec<f32> = Vec::with_capacity(self.rows.len());
+        for (row, value) in self.factor.iter().zip(values) {
+            let at = solved.len();
+            let left = value.map_or(0.0, |value| (value - dot(&row[..at], &solved)) / row[at]);
+            solved.push(left);
+        }
+        Solved(solved)
+    }
+
+    /// For each configuration the variance, and the mean of each of `targets`. `features` gives those of the linear part.
+    pub(super) fn at<const N: usize>(
+        &mut self,
+        configs: &[Config],
+        targets: [&Solved; N],
+        mut features: impl FnMut(&Config) -> Vec<f32>,
+    ) -> Vec<(f32, [f32; N])> {
+        self.calls += 1;
+        let mut columns = std::mem::take(&mut self.columns);
+        let found = configs
+            .iter()
+            .map(|config| {
+                // Looked up first: most are known, and an entry would clone its key.
+                if !columns.contains_key(config) {
+                    let point = Point { config: config.clone(), features: features(config) };
+                    let variance = self.covariance(&point, &point);
+                    columns.insert(config.clone(), Column { point, variance, solved: Vec::new(), used: 0 });
+                }
+                let column = columns.get_mut(config).expect("invariant: inserted above");
+                let before = column.solved.len();
+                self.extend(&column.point, &mut column.solved);
+                column.variance -= dot(&column.solved[before..], &column.solved[before..]);
+                column.used = self.calls;
+                (column.variance.max(0.0), targets.map(|target| dot(&target.0, &column.solved)))
+            })
+            .collect();
+        // Which columns stay does not depend on the order in which they are visited.
+        columns.retain(|_, column| column.used + KEEP_CALLS > self.calls);
+        self.columns = columns;
+        found
+    }
+}
+
+/// An inner product with partial sums, which the compiler can keep in vector registers.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0.0f32; LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in a_chunks.zip(b_chunks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    rest + sums.iter().sum::<f32>()
+}
