@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a model or a list could not be read.
+/// Why something from outside could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
@@ -89,6 +89,108 @@ pub enum DatasetError {
     EmptyList {
         /// The list.
         path: PathBuf,
+    },
+    /// The bytes are not JSON, or miss a field.
+    #[error("\"{}\" is not the JSON that was expected", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The bytes are not TOML.
+    #[error("{}:{line}: {problem}; expected TOML with [parameters], or JSON (docs/spaces.md)", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: usize,
+        /// What the parser says.
+        problem: String,
+    },
+    /// Compressed with gzip, and damaged.
+    #[error("\"{}\" cannot be unpacked; it is damaged or cut short", path.display())]
+    Gzip {
+        /// The file.
+        path: PathBuf,
+        /// Where unpacking stopped.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Compressed with gzip, and large once unpacked.
+    #[error("\"{}\" unpacks to more than the {limit} bytes that are read; split it", path.display())]
+    UnpacksTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The largest size that is read.
+        limit: u64,
+    },
+    /// A file that declares no usable space.
+    #[error("\"{}\" declares no usable space: {problem}", path.display())]
+    Space {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Box<crate::spaces::SpaceProblem>,
+    },
+    /// A header without its table.
+    #[error("beside \"{}\" there is neither {}.csv.gz nor {}.csv; put the table there", path.display(), stem, stem)]
+    NoTable {
+        /// The header.
+        path: PathBuf,
+        /// Its name without extension.
+        stem: String,
+    },
+    /// The table of a recorded space is no CSV.
+    #[error("\"{}\" is not the CSV that was expected", path.display())]
+    Csv {
+        /// The table.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: csv::Error,
+    },
+    /// A line of the table of a recorded space is wrong.
+    #[error("{}:{line}: {problem}", path.display())]
+    Row {
+        /// The table.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: Box<crate::recorded::RowProblem>,
+    },
+    /// The table has not as many rows as its header says.
+    #[error("\"{}\" has {rows} rows{}, but its header says {wanted}; it was cut short or belongs to another header",
+        path.display(), if *ok { " that are ok" } else { "" })]
+    RowCount {
+        /// The table.
+        path: PathBuf,
+        /// Its rows.
+        rows: usize,
+        /// Those of the header.
+        wanted: usize,
+        /// Whether the rows that are ok were counted.
+        ok: bool,
+    },
+    /// The rows are no recorded space.
+    #[error("\"{}\" cannot be replayed", path.display())]
+    Recorded {
+        /// The table.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<search_space::RecordedError>,
+    },
+    /// A recorded space cannot be written.
+    #[error("cannot write \"{}\"", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
     },
     /// A size given for a symbolic dimension cannot be used.
     #[error("cannot bind \"{text}\": {problem}; write NAME=SIZE, for example batch=1")]

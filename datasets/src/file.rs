@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use flate2::read::MultiGzDecoder;
+
 use crate::error::DatasetError;
 
 /// The bytes of the regular file at `path`, at most `limit` of them.
@@ -40,4 +42,24 @@ pub(crate) fn read(
         return Err(DatasetError::Empty { path: path.to_owned(), wanted });
     }
     Ok(bytes)
+}
+
+/// Unpacks `bytes` when they are compressed with gzip, at most `limit` of them; others are returned as they are.
+///
+/// # Errors
+///
+/// [`DatasetError::Gzip`], [`DatasetError::UnpacksTooLarge`].
+pub(crate) fn unpacked(path: &Path, bytes: Vec<u8>, limit: u64) -> Result<Vec<u8>, DatasetError> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut found = Vec::new();
+    MultiGzDecoder::new(bytes.as_slice())
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut found)
+        .map_err(|source| DatasetError::Gzip { path: path.to_owned(), source })?;
+    if found.len() as u64 > limit {
+        return Err(DatasetError::UnpacksTooLarge { path: path.to_owned(), limit });
+    }
+    Ok(found)
 }

@@ -1,7 +1,8 @@
-//! Readers of what comes from outside (ONNX, workload lists) and the generator of the demo graphs.
+//! Readers of what comes from outside (ONNX, workload lists, foreign parameter spaces, recorded measurements) and the
+//! generator of the demo graphs.
 //!
 //! [`onnx`] finds the workloads of a model, [`lists`] reads them from a text file, [`demo`] writes the graphs that the
-//! demo tunes. All input is taken as hostile: it is read in bounded time and memory or refused with a [`DatasetError`].
+//! demo tunes. [`spaces`] reads parameter spaces that others declared, [`recorded`] what was measured of all of one. All input is taken as hostile: it is read in bounded time and memory or refused with a [`DatasetError`].
 //! Deliberately absent: weights, and running anything.
 
 mod error;
@@ -11,6 +12,8 @@ mod task;
 pub mod demo;
 pub mod lists;
 pub mod onnx;
+pub mod recorded;
+pub mod spaces;
 
 pub use error::{DatasetError, OnnxProblem};
 pub use task::Task;

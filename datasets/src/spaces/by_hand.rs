@@ -1,0 +1,82 @@
+//! Spaces that a person writes down: TOML with parameters, constants, and constraints in the language of
+//! [`search_space::space::Expr`].
+
+use std::path::Path;
+
+use indexmap::IndexMap;
+use search_space::Value;
+use serde::Deserialize;
+
+use super::declared::{Declared, Language, MAX_VALUES, short};
+use super::{Called, SpaceProblem, value};
+use crate::error::DatasetError;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    kernel: Option<String>,
+    device: Option<String>,
+    #[serde(default)]
+    structural: Vec<String>,
+    parameters: IndexMap<String, toml::Value>,
+    #[serde(default)]
+    constants: IndexMap<String, toml::Value>,
+    #[serde(default)]
+    constraints: IndexMap<String, String>,
+}
+
+pub(super) fn parse(path: &Path, text: &[u8]) -> Result<(Called, Declared), DatasetError> {
+    let wrong = |problem| DatasetError::Space { path: path.to_owned(), problem: Box::new(problem) };
+    let text = std::str::from_utf8(text).map_err(|_| wrong(SpaceProblem::UnknownForm))?;
+    let file: File = toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        // Its own display is several lines long.
+        DatasetError::Toml { path: path.to_owned(), line, problem: short(&error.message()) }
+    })?;
+    let called = Called { name: file.name.clone(), kernel: file.kernel.clone(), device: file.device.clone() };
+    Ok((called, declared(file).map_err(wrong)?))
+}
+
+fn declared(file: File) -> Result<Declared, SpaceProblem> {
+    let mut declared = Declared { language: Language::Own, structural: file.structural, ..Declared::default() };
+    for (name, found) in &file.parameters {
+        match found {
+            toml::Value::Array(values) => declared.parameter_of(name, values, value::of_toml)?,
+            toml::Value::Table(table) if table.len() == 1 && table.contains_key("range") => {
+                let values = range(name, &table["range"])?;
+                declared.parameters.push((name.clone(), values));
+            }
+            other => {
+                return Err(SpaceProblem::NotAList { parameter: name.clone(), found: short(other) });
+            }
+        }
+    }
+    for (name, found) in file.constants {
+        let constant = value::of_toml(&found);
+        let constant =
+            constant.ok_or_else(|| SpaceProblem::NoValue { parameter: name.clone(), found: short(&found) })?;
+        declared.constants.insert(name, constant);
+    }
+    declared.constraints = file.constraints.into_iter().collect();
+    Ok(declared)
+}
+
+/// The values of `[first, last]` or `[first, last, step]`, both ends included.
+fn range(name: &str, found: &toml::Value) -> Result<Vec<Value>, SpaceProblem> {
+    let wrong = || SpaceProblem::Range { parameter: name.to_owned() };
+    let bounds: Option<Vec<i64>> = found.as_array().and_then(|list| list.iter().map(toml::Value::as_integer).collect());
+    let (first, last, step) = match bounds.as_deref() {
+        Some([first, last]) => (*first, *last, 1),
+        Some([first, last, step]) if *step > 0 => (*first, *last, *step),
+        _ => return Err(wrong()),
+    };
+    if first > last {
+        return Err(wrong());
+    }
+    let count = (i128::from(last) - i128::from(first)) / i128::from(step) + 1;
+    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_VALUES);
+    let count = count.ok_or_else(|| SpaceProblem::TooManyValues { parameter: name.to_owned(), limit: MAX_VALUES })?;
+    Ok((0i64..).take(count).map(|number| Value::Int(first + number * step)).collect())
+}

@@ -1,0 +1,1 @@
+//! What is translated into what.
