@@ -32,7 +32,7 @@ pub use write::write;
 pub const MAX_HEADER_BYTES: u64 = 4 << 20;
 
 /// Largest table that is read, before and after it is unpacked.
-pub const MAX_TABLE_BYTES: u64 = 256 << 20;
+pub const MAX_TABLE_BYTES: u64 = 128 << 20;
 
 /// Reads the recorded space whose header is at `header`. Its table is `.csv.gz` or `.csv` beside it, the former when both
 /// are there. The device is the header's `device_key`, or without one its `device`.

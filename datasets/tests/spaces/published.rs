@@ -60,8 +60,7 @@ fn published_constraints_describe_the_tables() {
             constrained.space.count(),
             table.space.count()
         );
-        for constraint in constrained.space.constraints() {
-            println!("    {} => {}", constraint.name, constraint.text);
-        }
+        // Only that: a table may have been cut, or be of a kernel whose constraints were not published.
+        assert_eq!(broken, 0, "{}", table.name);
     }
 }

@@ -110,9 +110,9 @@ impl Term {
 
     /// The product of `exponent` factors.
     pub(super) fn power(self, exponent: i64, names: &Names<'_>) -> Result<Term, PythonProblem> {
-        if !(0..=64).contains(&exponent) {
+        if !(1..=64).contains(&exponent) {
             return Err(PythonProblem::Unsupported {
-                what: format!("the exponent {exponent}, which is not in 0..=64"),
+                what: format!("the exponent {exponent}, which is not in 1..=64"),
             });
         }
         (0..exponent).try_fold(Term::whole(Expr::Int(1)), |product, _| Term::apply("*", product, self.clone(), names))
