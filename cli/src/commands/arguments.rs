@@ -151,7 +151,7 @@ pub(super) struct MethodArguments {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Search")]
     pub(super) seed: u64,
     /// How candidates are chosen
-    #[arg(long, value_enum, default_value_t = StrategyArgument::Evolution, help_heading = "Search")]
+    #[arg(long, value_enum, default_value_t = StrategyArgument::Gp, help_heading = "Search")]
     pub(super) strategy: StrategyArgument,
     /// Model that ranks an evolution's candidates before they are measured
     #[arg(long, value_enum, default_value_t = ModelArgument::Trees, help_heading = "Search")]
@@ -160,10 +160,16 @@ pub(super) struct MethodArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum StrategyArgument {
-    /// Breed from the fastest
+    /// Expected improvement under a Gaussian process
+    Gp,
+    /// Breed from the fastest, the model chooses
     Evolution,
     /// Uniform draws
     Random,
+    /// A plain genetic algorithm
+    Ga,
+    /// Simulated annealing
+    Annealing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -174,16 +180,26 @@ pub(super) enum ModelArgument {
     None,
 }
 
-impl MethodArguments {
-    pub(super) fn method(self) -> Method {
-        let strategy = match self.strategy {
+impl StrategyArgument {
+    pub(super) fn kind(self) -> StrategyKind {
+        match self {
+            StrategyArgument::Gp => StrategyKind::Gp,
             StrategyArgument::Evolution => StrategyKind::Evolution,
             StrategyArgument::Random => StrategyKind::Random,
-        };
-        let model = match (self.model_scorer, strategy) {
-            // Random draws use no model, so the flag must not make two different searches of them.
-            (ModelArgument::None, _) | (_, StrategyKind::Random) => ModelKind::None,
-            (ModelArgument::Trees, _) => ModelKind::Trees,
+            StrategyArgument::Ga => StrategyKind::Genetic,
+            StrategyArgument::Annealing => StrategyKind::Annealing,
+        }
+    }
+}
+
+impl MethodArguments {
+    pub(super) fn method(self) -> Method {
+        let strategy = self.strategy.kind();
+        // The flag must not make two different searches of a strategy that has no choice of a model.
+        let model = match (strategy, self.model_scorer) {
+            (StrategyKind::Evolution, ModelArgument::None) => ModelKind::None,
+            (StrategyKind::Evolution | StrategyKind::Gp, _) => ModelKind::Trees,
+            (StrategyKind::Random | StrategyKind::Genetic | StrategyKind::Annealing, _) => ModelKind::None,
         };
         Method { strategy, model, seed: self.seed }
     }

@@ -9,6 +9,7 @@ mod devices;
 mod doctor;
 mod dry_run;
 mod lookup;
+mod replay;
 mod show;
 mod space;
 mod tasks;
@@ -60,6 +61,7 @@ enum Verb {
     Show(show::Show),
     Space(space::Space),
     Time(time::Time),
+    Replay(Box<replay::Replay>),
     Db(db::Db),
     #[command(hide = true)]
     Worker(worker::Worker),
@@ -106,6 +108,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Show(verb) => verb.run(&context),
         Verb::Space(verb) => verb.run(&context),
         Verb::Time(verb) => verb.run(&context),
+        Verb::Replay(verb) => verb.run(&context),
         Verb::Db(verb) => verb.run(&context),
         Verb::Worker(verb) => verb.run(),
     };

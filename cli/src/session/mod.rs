@@ -20,6 +20,10 @@ pub use night::{Job, Night, Settings};
 pub use outcome::{Ended, FirstFailure, JobReport, NightReport, Spent, VerdictReport};
 pub use search::{Method, ModelKind, Ranked, Search, Stored, StrategyKind};
 
+/// Entry of an observation's environment: the nanoseconds that compiling, verifying and timing the candidate took. A
+/// search replayed from the file spends them on its virtual clock.
+pub const COST_NS: &str = "cost_ns";
+
 /// Why a night cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -11,6 +11,7 @@ use search_space::target::TargetKind;
 use search_space::{Outcome, Workload};
 use tuning_db::{Batch, Database, Observation, Phase, Writer};
 
+use super::COST_NS;
 use super::outcome::{Ended, FirstFailure, JobReport, NightReport, Spent, VerdictReport};
 use super::{Bench, Method, Search, SessionError, Stored};
 use crate::planner::{HOPELESS, Limit, Planner, Standing};
@@ -416,7 +417,15 @@ impl Night<'_> {
 
     fn observation(&self, running: &Running, candidate: &Candidate, measured: &Measured) -> Observation {
         let hash = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let mut environment = running.environment.clone();
+        // A worker that died did not say what it did; the whole request is known all the same.
+        let cost_ns = match measured.breakdown.total_ns {
+            0 => measured.breakdown.round_trip_ns,
+            total_ns => total_ns,
+        };
+        environment.insert(COST_NS.into(), cost_ns.to_string());
         Observation {
+            environment,
             schedule: candidate.schedule.clone(),
             outcome: measured.outcome,
             samples_ns: measured.samples_ns.clone(),

@@ -7,29 +7,35 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cost_model::Trees;
+use cost_model::{GaussianProcess, Trees};
 use measure::Measured;
 use search_space::families::SchedulePlan;
 use search_space::space::ParameterSpace;
-use search_space::strategy::{Candidate, Evolution, Model, RandomSearch, Strategy, Told};
+use search_space::strategy::{
+    Annealing, Bayes, Candidate, Evolution, Genetic, Model, RandomSearch, Strategy, Told,
+};
 use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Event, Observation, Phase};
 
 use super::SessionError;
 use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
 
-/// Candidates asked for at once: the model ranks as many children at a time, and a replay can tell the rest of a batch.
-const BATCH: usize = 8;
 /// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
 const MOST_KNOWN: usize = 4096;
 
 /// How candidates are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrategyKind {
+    /// A Gaussian process and expected improvement.
+    Gp,
     /// Evolution, guided by the model.
     Evolution,
     /// Uniform draws.
     Random,
+    /// A plain genetic algorithm.
+    Genetic,
+    /// Simulated annealing.
+    Annealing,
 }
 
 impl StrategyKind {
@@ -37,8 +43,20 @@ impl StrategyKind {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            StrategyKind::Gp => "gp",
             StrategyKind::Evolution => "evolution",
             StrategyKind::Random => "random",
+            StrategyKind::Genetic => "ga",
+            StrategyKind::Annealing => "annealing",
+        }
+    }
+
+    /// Candidates asked for at once. A strategy that learns from each result is asked one by one; where a model ranks
+    /// many children at a time, or generations are bred, that costs less in batches.
+    fn batch(self) -> usize {
+        match self {
+            StrategyKind::Gp | StrategyKind::Annealing => 1,
+            StrategyKind::Evolution | StrategyKind::Random | StrategyKind::Genetic => 8,
         }
     }
 }
@@ -84,13 +102,19 @@ impl Method {
     fn build(&self, space: &Arc<ParameterSpace>, default: &Schedule) -> Box<dyn Strategy> {
         let default = space.config(default).ok();
         let space = Arc::clone(space);
-        match (self.strategy, self.model) {
-            (StrategyKind::Random, _) => Box::new(RandomSearch::new(space, default, self.seed)),
-            (StrategyKind::Evolution, ModelKind::None) => Box::new(Evolution::new(space, default, None, self.seed)),
-            (StrategyKind::Evolution, ModelKind::Trees) => {
-                let trees: Box<dyn Model> = Box::new(Trees::new());
-                Box::new(Evolution::new(space, default, Some(trees), self.seed))
+        let seed = self.seed;
+        let trees = || Box::new(Trees::new()) as Box<dyn Model>;
+        match self.strategy {
+            StrategyKind::Gp => {
+                Box::new(Bayes::new(space, default, Box::new(GaussianProcess::new()), trees(), seed))
             }
+            StrategyKind::Evolution => {
+                let model = (self.model == ModelKind::Trees).then(trees);
+                Box::new(Evolution::new(space, default, model, seed))
+            }
+            StrategyKind::Random => Box::new(RandomSearch::new(space, default, seed)),
+            StrategyKind::Genetic => Box::new(Genetic::new(space, default, seed)),
+            StrategyKind::Annealing => Box::new(Annealing::new(space, default, seed)),
         }
     }
 }
@@ -117,6 +141,8 @@ pub struct Search {
     /// Schedules.
     pub space: Arc<ParameterSpace>,
     strategy: Box<dyn Strategy>,
+    /// Candidates asked for at once.
+    batch: usize,
     stream: Stream,
     /// Asked for and not yet told, in order.
     pending: VecDeque<Candidate>,
@@ -180,6 +206,7 @@ impl Search {
                 default: plan.default.clone(),
                 space: Arc::clone(&space),
                 strategy: method.build(&space, &plan.default),
+                batch: method.strategy.batch(),
                 stream: Stream { session: session.clone(), name: name.clone(), next: 0 },
                 pending: VecDeque::new(),
                 unsaved: Vec::new(),
@@ -238,10 +265,10 @@ impl Search {
     pub fn propose(&mut self) -> Option<Candidate> {
         for _ in 0..MOST_KNOWN {
             if self.pending.is_empty() {
-                let batch = self.strategy.ask(BATCH);
+                let batch = self.strategy.ask(self.batch);
                 let first = batch.first()?.id;
                 let schedules = batch.iter().map(|candidate| candidate.schedule.clone()).collect();
-                let event = self.stream.event(ASK, &Ask { n: BATCH, first, schedules });
+                let event = self.stream.event(ASK, &Ask { n: self.batch, first, schedules });
                 self.unsaved.push(event);
                 self.pending.extend(batch);
             }

@@ -1,0 +1,253 @@
+//! `replay`: how good a strategy is on what is known already.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use cli::replay::{Disguise, Ground, Prior, Question, Settings, Synthetic, disguised, report, stored};
+use cli::{Clock, Stop};
+use search_space::RecordedSpace;
+use tuning_db::Database;
+
+use super::arguments::{StrategyArgument, workload};
+use super::{Context, Ending, say};
+
+/// Compare search strategies on recorded measurements, without a device
+///
+/// A recorded space is a JSON header (`"format": "replay-space/1"`) with a table beside it that has a row for every
+/// schedule. A search is told the recorded result of what it asks for, and of nothing else; failed schedules cost an
+/// evaluation like others. `synthetic:SEED` is a made-up kernel of more than 10^9 schedules with a known optimum.
+///
+/// Shown are means over seeds: the optimum's time over the best time after 1, 5, 10, ... evaluations; the share of seeds
+/// within 5 % and 1 % of the optimum and the median evaluations to 5 %; P, the score against random draws (0: like them,
+/// 1: the optimum at once) with its lower 95 % bound over seeds; and the strategy's processor time per evaluation.
+/// docs/cli.md defines them.
+#[derive(Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct Replay {
+    /// Header of a recorded space, a tuning database, or synthetic:SEED; several are allowed
+    #[arg(value_name = "SPACE", required = true, help_heading = "What")]
+    spaces: Vec<String>,
+    /// Of a tuning database, the workload that is meant [default: the only one]
+    #[arg(long, value_name = "WORKLOAD", help_heading = "What")]
+    workload: Option<String>,
+    /// Of a tuning database, the device that is meant, or a target key [default: the only one]
+    #[arg(long, value_name = "DEVICE", help_heading = "What")]
+    device: Option<String>,
+    /// Records of other devices, given to the search before it begins; those of the space itself and of kernels with other
+    /// parameters are left out; repeatable
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "What")]
+    prior: Vec<PathBuf>,
+    /// Random rows taken from each prior
+    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "What")]
+    prior_rows: usize,
+    /// Deal each prior's results out to its rows at random: a prior that is wrong on purpose
+    #[arg(long, requires = "prior", help_heading = "What")]
+    shuffle_priors: bool,
+    /// How candidates are chosen
+    #[arg(long, value_enum, default_value_t = StrategyArgument::Gp, help_heading = "Search")]
+    strategy: StrategyArgument,
+    /// Evaluations of each search
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive, help_heading = "Search")]
+    budget: usize,
+    /// Candidates asked for at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, help_heading = "Search")]
+    batch: usize,
+    /// Searches of each space
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Search")]
+    seeds: u64,
+    /// Seed of the first search; the others count on from it
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Search")]
+    first_seed: u64,
+    /// Searches at the same time [default: the processors]; results do not depend on it
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Search")]
+    threads: Option<usize>,
+    /// Call parameters p0, p1, ...
+    #[arg(long, help_heading = "What")]
+    anonymous: bool,
+    /// Make values 0, 1, ... in order
+    #[arg(long, help_heading = "What")]
+    ordinals: bool,
+    /// One JSON object per space and a summary on stdout (docs/cli.md)
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tilewright replay gemm-RTX_3090.json convolution-A4000.json
+  tilewright replay gemm-RTX_3090.json --prior gemm-RTX_2080_Ti.json gemm-A4000.json --budget 50 --json
+  tilewright replay synthetic:1 --strategy random --seeds 10";
+
+/// Raised by the first Ctrl-C or SIGTERM.
+static STOP: Stop = Stop::new();
+
+/// How a database begins.
+const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+
+/// Time between two lines of progress.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+impl Replay {
+    pub(super) fn run(&self, context: &Context) -> anyhow::Result<Ending> {
+        let last = self.first_seed.checked_add(self.seeds).context("--first-seed and --seeds exceed 2^64")?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let settings = Settings {
+            strategy: self.strategy.kind(),
+            budget: self.budget,
+            seeds: self.first_seed..last,
+            batch: self.batch,
+            prior_rows: self.prior_rows,
+            threads: self.threads.unwrap_or_else(cores),
+        };
+        // Everything that can be wrong with the files is said before the first search.
+        let workload = self.workload.as_deref().map(workload).transpose()?;
+        let question = Question { workload, device: self.device.clone() };
+        let grounds: Vec<Known> =
+            self.spaces.iter().map(|text| Known::read(text, &question)).collect::<anyhow::Result<_>>()?;
+        let sources: Vec<RecordedSpace> =
+            self.prior.iter().map(|path| recorded(path, &question)).collect::<anyhow::Result<_>>()?;
+        let disguise = Disguise { anonymous: self.anonymous, ordinals: self.ordinals };
+        if disguise != Disguise::default() && grounds.iter().any(|ground| matches!(ground, Known::Synthetic(_))) {
+            bail!(
+                "--anonymous and --ordinals are for recorded spaces; a synthetic one has no names that mean anything"
+            );
+        }
+        stop_on_signals()?;
+        let mut all = Vec::new();
+        for known in grounds {
+            let priors = self.priors(&sources, known.ground(), context);
+            // Priors are matched by what things are called; positions stay.
+            let known = known.disguised(disguise)?;
+            let progress = Progress::new(context, known.ground().name(), self.seeds);
+            let done = |finished| progress.show(context, finished);
+            let Some(replayed) = cli::replay::replay(known.ground(), &priors, &settings, &STOP, &done) else { break };
+            if self.json {
+                context.output.json(&report::space(&replayed, &settings))?;
+            }
+            all.push(replayed);
+        }
+        if self.json && !STOP.asked() {
+            context.output.json(&report::summary(&all, &settings))?;
+        }
+        if !self.json {
+            for line in report::lines(&all, &settings) {
+                context.output.line(line)?;
+            }
+        }
+        Ok(if STOP.asked() { Ending::Interrupted } else { Ending::Done })
+    }
+
+    /// The sources that say something about `ground` and are not the ground itself.
+    fn priors<'a>(&self, sources: &'a [RecordedSpace], ground: &dyn Ground, context: &Context) -> Vec<Prior<'a>> {
+        let mut priors = Vec::new();
+        for source in sources {
+            let why = if source.name == ground.name() {
+                "it is the space itself"
+            } else if let Some(prior) = Prior::of(source, ground.space()) {
+                priors.push(prior.shuffled(self.shuffle_priors));
+                continue;
+            } else {
+                "it has other parameters"
+            };
+            if !context.quiet {
+                say(&format!("{}: prior {} is left out: {why}", ground.name(), source.name));
+            }
+        }
+        priors
+    }
+}
+
+/// What a search is replayed on.
+enum Known {
+    Recorded(RecordedSpace),
+    Synthetic(Synthetic),
+}
+
+impl Known {
+    fn read(text: &str, question: &Question) -> anyhow::Result<Known> {
+        let Some(seed) = text.strip_prefix("synthetic:") else {
+            return Ok(Known::Recorded(recorded(Path::new(text), question)?));
+        };
+        let seed = seed.parse().ok();
+        let seed = seed.with_context(|| format!("{text:?} is no synthetic:SEED; write for example synthetic:1"))?;
+        Ok(Known::Synthetic(Synthetic::new(seed)?))
+    }
+
+    fn ground(&self) -> &dyn Ground {
+        match self {
+            Known::Recorded(space) => space,
+            Known::Synthetic(space) => space,
+        }
+    }
+
+    fn disguised(self, disguise: Disguise) -> anyhow::Result<Known> {
+        Ok(match self {
+            Known::Recorded(space) => Known::Recorded(disguised(space, disguise)?),
+            synthetic @ Known::Synthetic(_) => synthetic,
+        })
+    }
+}
+
+/// A recorded space: a tuning database by its first bytes, else a header.
+fn recorded(path: &Path, question: &Question) -> anyhow::Result<RecordedSpace> {
+    let mut start = [0; SQLITE.len()];
+    let database = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *SQLITE;
+    if !database {
+        return Ok(datasets::recorded::read(path)?);
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(stored(&name, &Database::open(path)?, question)?)
+}
+
+/// Lines on stderr for long replays: every ten seconds, or at every search on a terminal.
+struct Progress<'a> {
+    space: &'a str,
+    seeds: u64,
+    terminal: bool,
+    last: Mutex<Duration>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(context: &Context, space: &'a str, seeds: u64) -> Progress<'a> {
+        Progress { space, seeds, terminal: stderr().is_terminal(), last: Mutex::new(context.clock.now()) }
+    }
+
+    fn show(&self, context: &Context, finished: usize) {
+        if context.quiet {
+            return;
+        }
+        let text = format!("{}: {finished} of {} searches", self.space, self.seeds);
+        if self.terminal {
+            let end = if finished as u64 == self.seeds { "\r\x1b[K" } else { "" };
+            // Progress that nobody can see is not worth ending a replay for.
+            let _ = write!(stderr(), "\r{text}{end}");
+            return;
+        }
+        let now = context.clock.now();
+        let Ok(mut last) = self.last.lock() else { return };
+        if now.saturating_sub(*last) >= SAY_EVERY {
+            *last = now;
+            say(&text);
+        }
+    }
+}
+
+/// A number of 1 or more.
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{text:?} is no number of 1 or more"))
+}
+
+/// Ctrl-C and SIGTERM end the replay; nothing is lost but the space under way.
+fn stop_on_signals() -> anyhow::Result<()> {
+    let handler = || {
+        if STOP.ask() {
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(handler).context("handling Ctrl-C")
+}
