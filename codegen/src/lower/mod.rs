@@ -73,7 +73,7 @@ pub fn program_hash(workload: &Workload, target: &Target, schedule: &Schedule) -
 }
 
 /// Builds and verifies level 1.
-fn build(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<tile::Program, LowerError> {
+pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<tile::Program, LowerError> {
     let view = ContractionView::new(workload)?;
     let program = match target.key.kind {
         TargetKind::Cpu => contraction::cpu::build(&view, schedule)?,
