@@ -13,6 +13,7 @@
 //! # Ok::<(), search_space::space::SpaceError>(())
 //! ```
 
+pub mod explain;
 mod features;
 mod gp;
 mod trees;
