@@ -2,7 +2,9 @@
 //! generator of the demo graphs.
 //!
 //! [`onnx`] finds the workloads of a model, [`lists`] reads them from a text file, [`demo`] writes the graphs that the
-//! demo tunes. [`spaces`] reads parameter spaces that others declared, [`recorded`] what was measured of all of one. All input is taken as hostile: it is read in bounded time and memory or refused with a [`DatasetError`].
+//! demo tunes. [`spaces`] reads parameter spaces that others declared, [`recorded`] what was measured of all of one;
+//! [`devices`] knows what makers publish about devices. All input is taken as hostile: it is read in bounded time and
+//! memory or refused with a [`DatasetError`].
 //! Deliberately absent: weights, and running anything.
 
 mod error;
@@ -10,6 +12,7 @@ mod file;
 mod task;
 
 pub mod demo;
+pub mod devices;
 pub mod lists;
 pub mod onnx;
 pub mod recorded;
