@@ -124,11 +124,11 @@ fn priors_of_the_space_itself_and_of_other_kernels_are_left_out() {
     let arguments = [&a, "--strategy", "random", "--budget", "5", "--seeds", "2", "--json", "--prior", &a, &b];
     let output = replay(folder.path(), &arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(stderr, "toy-a: prior toy-a is left out: it is the space itself\n");
+    assert_eq!(stderr, "toy-a: 1 of 2 priors fit; the others are this space or have other parameters\n");
     let first: Value = serde_json::from_slice(output.stdout.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
     assert_eq!(first["priors"], 1);
     let other = replay(folder.path(), &["synthetic:1", "--budget", "1", "--seeds", "1", "--prior", &a]);
-    assert!(String::from_utf8(other.stderr).unwrap().contains("prior toy-a is left out: it has other parameters"));
+    assert!(String::from_utf8(other.stderr).unwrap().contains("0 of 1 priors fit"));
 }
 
 #[test]

@@ -144,19 +144,12 @@ impl Replay {
 
     /// The sources that say something about `ground` and are not the ground itself.
     fn priors<'a>(&self, sources: &'a [RecordedSpace], ground: &dyn Ground, context: &Context) -> Vec<Prior<'a>> {
-        let mut priors = Vec::new();
-        for source in sources {
-            let why = if source.name == ground.name() {
-                "it is the space itself"
-            } else if let Some(prior) = Prior::of(source, ground.space()) {
-                priors.push(prior.shuffled(self.shuffle_priors));
-                continue;
-            } else {
-                "it has other parameters"
-            };
-            if !context.quiet {
-                say(&format!("{}: prior {} is left out: {why}", ground.name(), source.name));
-            }
+        let others = sources.iter().filter(|source| source.name != ground.name());
+        let fitting = others.filter_map(|source| Prior::of(source, ground.space()));
+        let priors: Vec<Prior> = fitting.map(|prior| prior.shuffled(self.shuffle_priors)).collect();
+        if priors.len() < sources.len() && !context.quiet {
+            let (fit, all, name) = (priors.len(), sources.len(), ground.name());
+            say(&format!("{name}: {fit} of {all} priors fit; the others are this space or have other parameters"));
         }
         priors
     }

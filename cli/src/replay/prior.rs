@@ -52,12 +52,6 @@ impl<'a> Prior<'a> {
         Prior { shuffled, ..self }
     }
 
-    /// The name of the source.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.source.name
-    }
-
     /// `n` random rows of the source, failed ones included; those with a value that is unknown here are left out. `number`
     /// tells the priors of one search apart.
     #[must_use]
