@@ -1,10 +1,10 @@
 """Kernel Tuner's own strategies and cost function, with results from the record.
 
-Everything between a strategy and the device is Kernel Tuner's (`Searchspace`, `CostFunc`, `TuningBudget`); only its runner
-is replaced. The space holds exactly the recorded configurations. Its `Searchspace` keeps neighbours that it has handed
-out, so each search gets a fresh one: with one for all seeds, simulated annealing looks twice as good as it is.
-Strategies that know no configuration of their own to start from draw one; `max_fevals` is the budget, as a user would
-give it, and other options are Kernel Tuner's defaults unless `--option` changes them.
+Everything between a strategy and the device is Kernel Tuner's (`Searchspace`, `CostFunc`, `TuningBudget`); only its
+runner is replaced. The space holds exactly the recorded configurations. Its `Searchspace` keeps neighbours that it has
+handed out, so each search gets a fresh one: with one for all seeds, simulated annealing looks twice as good as it is.
+`max_fevals` is the budget, as a user would give it; other options are Kernel Tuner's defaults unless `--option` changes
+them.
 """
 
 import random

@@ -1,8 +1,8 @@
 """Recorded spaces replayed for searches of others, by the rules and with the figures of `tilewright replay`.
 
 A search gets results through `Playback.measure` alone. Each distinct configuration costs one evaluation, a failed one
-too; a repeat is free. Only the standard library is needed. The figures are defined in docs/cli.md, "Comparing strategies
-without a device"; cli/src/replay/score.rs computes the same.
+too; a repeat is free. Only the standard library is needed. The figures are defined in docs/cli.md, "Comparing
+strategies without a device"; cli/src/replay/score.rs computes the same.
 """
 
 import csv
@@ -23,7 +23,7 @@ class BudgetSpent(Exception):
 
 
 class Space:
-    """A recorded space (`replay-space/1`): parameters, and the time in ms of each configuration, None where it failed."""
+    """A recorded space (`replay-space/1`): its parameters, and each configuration's time in ms, None where it failed."""
 
     def __init__(self, name, kernel, device, parameters, rows, costs_ms):
         self.name, self.kernel, self.device = name, kernel, device
@@ -50,7 +50,8 @@ class Space:
                 config = tuple(values[row[name]] for name, values in zip(parameters, known))
                 rows[config] = float(row["time_ms"]) if row["status"] == "ok" else None
                 costs_ms[config] = sum(float(row.get(part) or 0) for part in ("compile_ms", "bench_ms"))
-        return Space(header["space"], header["kernel"], header["device"], parameters, rows, costs_ms)
+        device = header.get("device_key", header["device"])
+        return Space(header["space"], header["kernel"], device, parameters, rows, costs_ms)
 
     def play(self, budget):
         return Playback(self, budget)
