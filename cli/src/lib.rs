@@ -1,5 +1,6 @@
 //! The tuning session as a library: what to measure next ([`planner`]), one night of it ([`session`]), searches compared
-//! without a device ([`mod@replay`]), and what people and programs are shown ([`report`]).
+//! without a device ([`mod@replay`]), what a search has learned ([`mod@explain`]), and what people and programs are
+//! shown ([`report`]).
 //!
 //! It knows devices as a trait ([`session::Bench`]), time as a trait ([`Clock`]) and no driver, so a whole night runs in
 //! a test within milliseconds. The verbs of the command line live in the binary beside it.
@@ -7,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod explain;
 pub mod planner;
 pub mod replay;
 pub mod report;

@@ -8,6 +8,7 @@ mod db;
 mod devices;
 mod doctor;
 mod dry_run;
+mod explain;
 mod lookup;
 mod replay;
 mod show;
@@ -58,6 +59,7 @@ enum Verb {
     Tasks(tasks::Tasks),
     Tune(Box<tune::Tune>),
     Lookup(lookup::Lookup),
+    Explain(explain::Explain),
     Show(show::Show),
     Space(space::Space),
     Time(time::Time),
@@ -105,6 +107,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Tasks(verb) => verb.run(&context),
         Verb::Tune(verb) => verb.run(&context),
         Verb::Lookup(verb) => verb.run(&context),
+        Verb::Explain(verb) => verb.run(&context),
         Verb::Show(verb) => verb.run(&context),
         Verb::Space(verb) => verb.run(&context),
         Verb::Time(verb) => verb.run(&context),

@@ -33,6 +33,19 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// A count with a decimal prefix: `950`, `12.3 k`, `1.07 GB`.
+#[must_use]
+pub fn scaled(value: f64, unit: &str) -> String {
+    let prefixes = ["", "k", "M", "G", "T", "P"];
+    let (mut value, mut at) = (value, 0);
+    while value >= 999.5 && at + 1 < prefixes.len() {
+        value /= 1e3;
+        at += 1;
+    }
+    let number = if value.fract() == 0.0 { format!("{value}") } else { significant(value) };
+    format!("{number} {}{unit}", prefixes[at]).trim_end().to_owned()
+}
+
 /// A duration for people: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 #[must_use]
 pub fn duration(time: Duration) -> String {
@@ -78,6 +91,8 @@ mod tests {
             (significant(0.000_031_4), significant(0.9994), significant(12.34)),
             ("0.0000314".into(), "0.999".into(), "12.3".into())
         );
+        assert_eq!((scaled(950.0, ""), scaled(12_345.0, "")), ("950".into(), "12.3 k".into()));
+        assert_eq!((scaled(1.074e9, "B"), scaled(0.0, "B")), ("1.07 GB".into(), "0 B".into()));
         assert_eq!(duration(Duration::from_millis(4_240)), "4.2 s");
         assert_eq!(duration(Duration::from_secs(200)), "3 min 20 s");
         assert_eq!(duration(Duration::from_secs(7_500)), "2 h 5 min");

@@ -15,7 +15,7 @@ use search_space::{Schedule, Target, Workload};
 use crate::lower::{self, LowerError};
 
 /// Numbers about the program of one schedule. Counts are of one call; kernels that only prepare weights are left out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct ProgramFeatures {
     /// Arithmetic operations of the contractions (a multiply-add is two), those on padding included.
     pub operations: f64,
