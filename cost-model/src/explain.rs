@@ -15,11 +15,12 @@ const SPREAD: f64 = 1.96;
 /// What cross-validation says of a kind of model on some rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossValidation {
-    /// Rows with a time: those that were predicted.
+    /// Rows with a time or a bound on it: those that were predicted.
     pub rows: usize,
-    /// Spearman's rank correlation of predicted and measured times, each predicted by a model that had not seen it.
+    /// Spearman's rank correlation of predicted and measured times, each predicted by a model that had not seen it. A time
+    /// that was cut off counts as its bound.
     pub spearman: f64,
-    /// Share of measured times inside the 95 % interval of their prediction; `None` for a model without deviations.
+    /// Share of times measured to the end inside the 95 % interval of their prediction; `None` for a model without deviations.
     pub covered: Option<f64>,
     /// For each parameter, how much `spearman` falls when its values are shuffled among the rows to be predicted: 0 for a
     /// parameter that predictions do not rest on (Breiman, "Random forests", Machine Learning 45, 2001, section 10).
@@ -27,9 +28,9 @@ pub struct CrossValidation {
 }
 
 /// Predicts each row from the others, in `folds` parts; the split and the shuffles are drawn from `seed`. Rows that
-/// failed or have only a bound are learned from and not predicted.
+/// failed are learned from and not predicted.
 ///
-/// `None` when fewer than two rows have a time, or a model has learned too little to predict.
+/// `None` when fewer than two rows have a time or a bound, or a model has learned too little to predict.
 pub fn cross_validate(
     space: &ParameterSpace,
     rows: &[Row],
@@ -40,36 +41,31 @@ pub fn cross_validate(
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.shuffle(rng);
-    let (mut measured, mut predicted, mut inside) = (Vec::new(), Vec::new(), Some(0_usize));
+    let (mut measured, mut predicted, mut intervals) = (Vec::new(), Vec::new(), Some((0, 0)));
     let params = space.params().len();
     let mut shuffled = vec![Vec::new(); params * SHUFFLES];
     for fold in 0..folds.max(2) {
         let held = |at: &usize| at % folds.max(2) == fold;
         let known: Vec<Row> = (0..order.len()).filter(|at| !held(at)).map(|at| rows[order[at]].clone()).collect();
-        let asked: Vec<(&Config, f64)> = (0..order.len())
-            .filter(held)
-            .filter_map(|at| Some((&rows[order[at]].config, time(&rows[order[at]])?)))
-            .collect();
+        let asked: Vec<(&Row, f64)> =
+            (0..order.len()).filter(held).filter_map(|at| Some((&rows[order[at]], time(&rows[order[at]])?))).collect();
         if asked.is_empty() {
             continue;
         }
         let mut model = model();
         model.learn(space, &known);
-        let configs: Vec<Config> = asked.iter().map(|(config, _)| (*config).clone()).collect();
+        let configs: Vec<Config> = asked.iter().map(|(row, _)| row.config.clone()).collect();
         let predictions = model.predict(space, &configs)?;
-        for (&(_, seconds), prediction) in asked.iter().zip(&predictions) {
+        for (&(row, seconds), prediction) in asked.iter().zip(&predictions) {
             measured.push(seconds);
             predicted.push(model.seconds(prediction.mean)?);
-            let within = |reach: f64| {
-                let end = |sign: f64| model.seconds(prediction.mean + sign * reach);
-                Some(end(-1.0)? <= seconds && seconds <= end(1.0)?)
-            };
-            inside = match inside {
-                Some(count) if prediction.deviation > 0.0 => {
-                    Some(count + usize::from(within(SPREAD * prediction.deviation)?))
-                }
-                _ => None,
-            };
+            if matches!(row.told, Some(Told::Time { .. })) {
+                let end = |sign: f64| model.seconds(prediction.mean + sign * SPREAD * prediction.deviation);
+                let within = end(-1.0)? <= seconds && seconds <= end(1.0)?;
+                intervals = intervals
+                    .filter(|_| prediction.deviation > 0.0)
+                    .map(|(inside, of): (usize, usize)| (inside + usize::from(within), of + 1));
+            }
         }
         for (param, draws) in shuffled.chunks_mut(SHUFFLES).enumerate() {
             for draw in draws {
@@ -99,7 +95,7 @@ pub fn cross_validate(
     Some(CrossValidation {
         rows: measured.len(),
         spearman: whole,
-        covered: inside.map(|count| count as f64 / measured.len() as f64),
+        covered: intervals.filter(|(_, of)| *of > 0).map(|(inside, of)| inside as f64 / of as f64),
         importance: shuffled.chunks(SHUFFLES).map(fall).collect(),
     })
 }
@@ -183,9 +179,12 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The seconds of a row that was timed.
+/// The seconds of a row that was timed, or the bound where timing was cut off.
 fn time(row: &Row) -> Option<f64> {
-    if let Some(Told::Time { seconds }) = row.told { Some(seconds) } else { None }
+    match row.told? {
+        Told::Time { seconds } | Told::Censored { at_least_seconds: seconds } => Some(seconds),
+        Told::Failed(_) => None,
+    }
 }
 
 #[cfg(test)]

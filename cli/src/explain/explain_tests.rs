@@ -86,6 +86,14 @@ fn what_matters_comes_first_and_changes_have_their_price() {
     assert!(found.parameters[0].spread > 2.0, "{:?}", found.parameters[0]);
     let idle = found.parameters.iter().find(|effect| effect.name == "ku").unwrap();
     assert!(idle.importance < 0.1 && idle.spread < 1.5, "{idle:?}");
+    // A change that drags a decisive parameter along says nothing of its own.
+    for effect in &found.parameters {
+        let alone = |change: &&Expected| change.changed.len() == 1 && change.changed[0].0 == effect.name;
+        let ratios = || found.changes.iter().filter(alone).map(|change| change.ratio);
+        assert_eq!(effect.best.as_ref().map(|best| best.1), ratios().reduce(f64::min), "{effect:?}");
+        assert_eq!(effect.worst.as_ref().map(|worst| worst.1), ratios().reduce(f64::max), "{effect:?}");
+    }
+    assert!(found.changes.iter().any(|change| change.changed.len() > 1), "some constraint binds here");
     // One value of the decisive parameter: the whole tile of one row.
     let change = found
         .changes
@@ -178,9 +186,13 @@ fn too_little_is_said_with_what_to_do() {
     let few = made.explain(made.observations(12, Made::ns)).unwrap_err();
     assert_eq!(
         few.to_string(),
-        "11 schedules of matmul 64x64x64 f32 on cpu have a time, an explanation needs 16; \
+        "11 schedules of matmul 64x64x64 f32 on cpu have a time or a bound on it, an explanation needs 16; \
          run the same `tune` with --trials 32 or more"
     );
+    // Bounds alone have no winner.
+    let cut = made.observations(30, Made::ns).into_iter().filter(|o| o.outcome == Outcome::Ok);
+    let cut = cut.map(|o| Observation { at_least_ns: Some(o.samples_ns[0]), samples_ns: Vec::new(), ..o }).collect();
+    assert!(matches!(made.explain(cut), Err(ExplainError::NotLearned { timed: 0, .. })));
     // A single time in all rows: nothing to tell apart, and no crash.
     let equal = made.explain(made.observations(30, |_| 1e5));
     assert!(equal.is_ok_and(|found| found.process.spearman.abs() < WEAK_SPEARMAN));

@@ -20,13 +20,13 @@ use tuning_db::{Database, DbError, Miss};
 
 pub use report::{json, lines};
 
-/// Fewest timed schedules that something is said of.
-pub const LEAST_TIMED: usize = 16;
+/// Fewest schedules with a time, or a bound on it, that something is said of.
+pub const LEAST_KNOWN: usize = 16;
 /// Parts of the cross-validation.
 const FOLDS: usize = 5;
 /// Seed of everything random.
 const SEED: u64 = 0;
-/// Timed schedules for each parameter below which predictions are called weak.
+/// Schedules for each parameter below which predictions are called weak.
 const ROWS_PER_PARAMETER: usize = 5;
 /// Rank correlation below which they are.
 const WEAK_SPEARMAN: f64 = 0.5;
@@ -65,7 +65,7 @@ pub enum ExplainError {
     },
     /// Not enough was measured.
     #[error(
-        "{timed} schedules of {workload} on {device} have a time, an explanation needs {needed}; \
+        "{known} schedules of {workload} on {device} have a time or a bound on it, an explanation needs {needed}; \
          run the same `tune` with --trials {trials} or more"
     )]
     TooFew {
@@ -73,15 +73,15 @@ pub enum ExplainError {
         workload: String,
         /// The device.
         device: String,
-        /// Schedules with a time.
-        timed: usize,
+        /// Schedules with a time, or a bound on it.
+        known: usize,
         /// Fewest that are needed.
         needed: usize,
         /// Trials after which there are likely enough.
         trials: usize,
     },
     /// The models could not learn from what is stored.
-    #[error("the {timed} timed schedules of {workload} on {device} do not differ enough for a model to learn from")]
+    #[error("{timed} schedules of {workload} on {device} were timed to the end, too few for a model to learn from")]
     NotLearned {
         /// The workload, in short.
         workload: String,
@@ -117,6 +117,8 @@ pub struct Explanation {
     pub schedules: usize,
     /// Those with a time.
     pub timed: usize,
+    /// Those whose timing was cut off because they were clearly slower.
+    pub bounded: usize,
     /// Those that failed.
     pub failed: usize,
     /// Schedules stored that are not in the space of this build.
@@ -146,11 +148,12 @@ pub struct Effect {
     pub value: Value,
     /// How much worse unseen schedules are ranked when its values are shuffled: [`CrossValidation::importance`].
     pub importance: f64,
-    /// Predicted time with the slowest of its values / with the fastest, all else as near to the winner as is legal.
+    /// Predicted time with the slowest of its values / with the fastest, of those that are legal with all else as in the
+    /// winner.
     pub spread: f64,
-    /// The other value predicted to be fastest, and its time / that of the winner.
+    /// Of these values, the other one predicted to be fastest, and its time / that of the winner.
     pub best: Option<(Value, f64)>,
-    /// The value predicted to be slowest, and its time / that of the winner.
+    /// The one predicted to be slowest, and its time / that of the winner.
     pub worst: Option<(Value, f64)>,
 }
 
@@ -196,15 +199,16 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
         return Err(ExplainError::Nothing { workload, device, miss });
     }
     let stored = rows::results(&observations);
-    let row = |(schedule, told): (&Schedule, &Told)| {
-        Some(Row { config: space.config(schedule).ok()?, told: Some(*told) })
-    };
+    let row =
+        |(schedule, told): (&Schedule, &Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(*told) });
     let all: Vec<Row> = stored.iter().filter_map(row).collect();
     let timed = all.iter().filter(|row| rows::seconds(row).is_some()).count();
-    if timed < LEAST_TIMED {
+    let bounded = all.iter().filter(|row| matches!(row.told, Some(Told::Censored { .. }))).count();
+    let known = timed + bounded;
+    if known < LEAST_KNOWN {
         // Schedules that become the same program are measured once, and some fail.
-        let trials = (stored.len() + 2 * (LEAST_TIMED - timed)).next_multiple_of(LEAST_TIMED);
-        return Err(ExplainError::TooFew { workload, device, timed, needed: LEAST_TIMED, trials });
+        let trials = (stored.len() + 2 * (LEAST_KNOWN - known)).next_multiple_of(LEAST_KNOWN);
+        return Err(ExplainError::TooFew { workload, device, known, needed: LEAST_KNOWN, trials });
     }
     let not_learned = || ExplainError::NotLearned { workload: workload.clone(), device: device.clone(), timed };
 
@@ -236,6 +240,7 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
         default_s: space.config(default).ok().and_then(|config| time_of(&config)),
         schedules: all.len(),
         timed,
+        bounded,
         failed: all.iter().filter(|row| matches!(row.told, Some(Told::Failed(_)))).count(),
         foreign: stored.len() - all.len(),
         learned: rows.len(),
@@ -256,7 +261,10 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
 fn effects(question: &Question<'_>, model: &CrossValidation, changes: &[Change], winner: &Config) -> Vec<Effect> {
     let params = question.plan.space.params();
     let effect = |(at, param): (usize, &Parameter)| {
-        let own = || changes.iter().filter(|change| change.parameter == at);
+        // What constraints make another parameter do is not the effect of this one.
+        let alone =
+            |change: &Change| (0..winner.len()).all(|other| other == at || change.config[other] == winner[other]);
+        let own = || changes.iter().filter(|change| change.parameter == at && alone(change));
         let by_ratio = |a: &&Change, b: &&Change| a.ratio.total_cmp(&b.ratio);
         let (best, worst) = (own().min_by(by_ratio), own().max_by(by_ratio));
         let ratio = |change: Option<&Change>| change.map_or(1.0, |change| change.ratio);
@@ -312,13 +320,14 @@ fn expected(
 
 fn warnings(explanation: &Explanation) -> Vec<String> {
     let mut warnings = Vec::new();
-    let (timed, schedules, learned) = (explanation.timed, explanation.schedules, explanation.learned);
+    let (schedules, learned) = (explanation.schedules, explanation.learned);
+    let known = explanation.timed + explanation.bounded;
     let wanted = ROWS_PER_PARAMETER * explanation.parameters.len();
-    if timed < wanted {
+    if known < wanted {
         warnings.push(format!(
-            "{timed} timed schedules are few for {} parameters; `tune` with --trials {} or more tells more",
+            "{known} measured schedules are few for {} parameters; `tune` with --trials {} or more tells more",
             explanation.parameters.len(),
-            (schedules + wanted - timed).next_multiple_of(8)
+            (schedules + wanted - known).next_multiple_of(8)
         ));
     }
     let spearman = explanation.process.spearman;
@@ -337,7 +346,8 @@ fn warnings(explanation: &Explanation) -> Vec<String> {
         warnings.push(format!("{} stored schedules are not in this build's space: left out", explanation.foreign));
     }
     if learned < schedules {
-        warnings.push(format!("the model learned from {learned} of {schedules} schedules: the fastest, others at random"));
+        warnings
+            .push(format!("the model learned from {learned} of {schedules} schedules: the fastest, others at random"));
     }
     warnings
 }

@@ -27,6 +27,7 @@ pub fn json(explanation: &Explanation) -> Json {
         "default_ms": explanation.default_s.map(|s| s * 1e3),
         "schedules": explanation.schedules,
         "timed": explanation.timed,
+        "bounded": explanation.bounded,
         "failed": explanation.failed,
         "foreign": explanation.foreign,
         "learned": explanation.learned,
@@ -82,7 +83,10 @@ pub fn lines(explanation: &Explanation, most: usize) -> Vec<String> {
         format!("{} on {}", explanation.workload, explanation.device),
         format!("  winner    {} ({})", explanation.winner, explanation.winner_is),
         format!("  time      {}, default {}", ms(explanation.winner_s), ms(explanation.default_s)),
-        format!("  rests on  {timed} with a time, {} failed", explanation.failed),
+        format!(
+            "  rests on  {timed} with a time, {} cut off as slower, {} failed",
+            explanation.bounded, explanation.failed
+        ),
         format!(
             "  model     Spearman {:.2} on schedules it had not seen{}{}",
             found.spearman,
@@ -115,7 +119,9 @@ pub fn lines(explanation: &Explanation, most: usize) -> Vec<String> {
     lines.push(
         "importance: fall of Spearman when its values are shuffled; spread: time of its slowest value / its".into(),
     );
-    lines.push("fastest, else as the winner; predicted, measured: time / that of the winner, below 1 is faster".into());
+    lines.push(
+        "fastest, all else as in the winner; predicted, measured: time / that of the winner, below 1 is faster".into(),
+    );
     lines
 }
 
