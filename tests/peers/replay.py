@@ -23,7 +23,7 @@ class BudgetSpent(Exception):
 
 
 class Space:
-    """A recorded space (`replay-space/1`): its parameters, and each configuration's time in ms, None where it failed."""
+    """A recorded space (`replay-space/1`): parameters and the time in ms of each configuration, None for a failure."""
 
     def __init__(self, name, kernel, device, parameters, rows, costs_ms):
         self.name, self.kernel, self.device = name, kernel, device
