@@ -7,6 +7,7 @@ handed out, so each search gets a fresh one: with one for all seeds, simulated a
 them.
 """
 
+import functools
 import random
 
 import numpy
@@ -14,10 +15,12 @@ from kernel_tuner import util
 from kernel_tuner.interface import Options, strategy_map
 from kernel_tuner.runners.runner import Runner
 from kernel_tuner.searchspace import Searchspace
+from scipy.stats import qmc
 
 from replay import BudgetSpent
 
 STRATEGIES = tuple(strategy_map)
+LatinHypercube = qmc.LatinHypercube
 
 
 class RecordedRunner(Runner):
@@ -52,6 +55,8 @@ class RecordedRunner(Runner):
 def search(space, play, strategy, seed, options):
     random.seed(seed)
     numpy.random.seed(seed)
+    # `Searchspace` makes its Latin hypercubes (for diff_evo) with an unseeded generator.
+    qmc.LatinHypercube = functools.partial(LatinHypercube, rng=seed)
     names = list(space.parameters)
     table = {"tune_params": space.parameters, "cache": dict(enumerate(dict(zip(names, row)) for row in space.configs))}
     searchspace = Searchspace(None, None, None, from_cache=table)
