@@ -17,13 +17,14 @@ const SPREAD: f64 = 1.96;
 pub struct CrossValidation {
     /// Rows with a time or a bound on it: those that were predicted.
     pub rows: usize,
-    /// Spearman's rank correlation of predicted and measured times, each predicted by a model that had not seen it. A time
-    /// that was cut off counts as its bound.
+    /// Spearman's rank correlation of predicted and measured times, each predicted by a model that had not seen it. A
+    /// time that was cut off counts as its bound.
     pub spearman: f64,
-    /// Share of times measured to the end inside the 95 % interval of their prediction; `None` for a model without deviations.
+    /// Share of times measured to the end inside the 95 % interval of their prediction; `None` for a model without
+    /// deviations.
     pub covered: Option<f64>,
-    /// For each parameter, how much `spearman` falls when its values are shuffled among the rows to be predicted: 0 for a
-    /// parameter that predictions do not rest on (Breiman, "Random forests", Machine Learning 45, 2001, section 10).
+    /// For each parameter, how much `spearman` falls when its values are shuffled among the rows to be predicted: 0 for
+    /// one that predictions do not rest on (Breiman, "Random forests", Machine Learning 45, 2001, section 10).
     pub importance: Vec<f64>,
 }
 

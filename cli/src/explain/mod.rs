@@ -1,8 +1,8 @@
 //! What a search has learned about a workload on a device: which parameters matter, what each single change of the
 //! winner is expected to cost, and how far the model behind these numbers can be trusted.
 //!
-//! The rows are the stored measurements of one workload on one target. Predictions are those of the Gaussian process that
-//! also guides the search; how good it is, is measured on rows that it has not seen.
+//! The rows are the stored measurements of one workload on one target. Predictions are those of the Gaussian process
+//! that also guides the search; how good it is, is measured on rows that it has not seen.
 
 mod report;
 mod rows;
@@ -148,8 +148,8 @@ pub struct Effect {
     pub value: Value,
     /// How much worse unseen schedules are ranked when its values are shuffled: [`CrossValidation::importance`].
     pub importance: f64,
-    /// Predicted time with the slowest of its values / with the fastest, of those that are legal with all else as in the
-    /// winner.
+    /// Predicted time with the slowest of its values / with the fastest, of those that are legal with all else as in
+    /// the winner.
     pub spread: f64,
     /// Of these values, the other one predicted to be fastest, and its time / that of the winner.
     pub best: Option<(Value, f64)>,

@@ -177,7 +177,8 @@ fn programs(winner: &ProgramFeatures, default: &ProgramFeatures) -> Vec<String> 
     }
     row("registers in use", &|program| format!("{:.0} %", 100.0 * program.register_pressure));
     row("busy threads", &|program| format!("{:.0} %", 100.0 * program.balance));
-    let counts: [(&str, fn(&ProgramFeatures) -> f64); 8] = [
+    type Count = fn(&ProgramFeatures) -> f64;
+    let counts: [(&str, Count); 8] = [
         ("vector width", |program| program.vector_width),
         ("sums in flight", |program| program.accumulators),
         ("register tiles", |program| program.register_tiles),

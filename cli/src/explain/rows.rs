@@ -75,7 +75,7 @@ mod tests {
     fn of_too_many_rows_the_winner_and_the_fastest_stay() {
         let row = |at: u16| Row {
             config: vec![at].into(),
-            told: Some(if at % 2 == 0 {
+            told: Some(if at.is_multiple_of(2) {
                 Told::Time { seconds: f64::from(at) + 1.0 }
             } else {
                 Told::Failed(Outcome::Crash)

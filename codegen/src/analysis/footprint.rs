@@ -1,7 +1,7 @@
 //! How much memory the parts of a program touch, and with that how much a cache must fetch.
 //!
-//! The largest parts of the program whose lines fit into the cache fetch each of them once; so the traffic is the number
-//! of times such parts run times the lines they touch. It is the bound of Hong and Kung, "I/O complexity: the red-blue
+//! The largest parts of the program whose lines fit into the cache fetch each of them once; so the traffic is the
+//! number of times such parts run times the lines they touch. It is the bound of Hong and Kung, "I/O complexity: the red-blue
 //! pebble game" (STOC 1981), read as an estimate, as in the reuse analysis of Wolf and Lam, "A data locality optimizing
 //! algorithm" (PLDI 1991). Accesses to one place are taken to overlap; conflicts and replacement between parts are not
 //! modelled.

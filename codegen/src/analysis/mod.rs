@@ -1,8 +1,8 @@
 //! What a program does, without running it: operations, bytes at each level of memory, registers, parallelism.
 //!
 //! [`features`] walks the tile program of a schedule once. It knows statements, loops and places, no family and no
-//! parameter name, so a new family is analysed as soon as it is built. `walk` adds up what statements do; `footprint` says
-//! how much of it a cache of a given size must fetch.
+//! parameter name, so a new family is analysed as soon as it is built. `walk` adds up what statements do; `footprint`
+//! says how much of it a cache of a given size must fetch.
 //!
 //! Numbers are means over the iterations of a loop, in binary64. Where a block's size varies with one loop variable, as
 //! at the end of an extent, that is exact; sizes that vary with the *same* variable are taken as independent.
