@@ -142,6 +142,7 @@ def score(space, runs, cpu_s, budget):
         "cpu_ms_per_eval": 1e3 * cpu_s / max(1, sum(map(len, curves))),
         "need5": need5 if need5 < float("inf") else None,
         "p200_low": lower_bound(each) if scored else None,
+        "evaluations": mean(map(len, curves)),  # a peer may stop before its budget is spent
         "clock_s": mean(run.clock_ms for run in runs) / 1e3,
     }
 

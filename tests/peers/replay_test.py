@@ -93,6 +93,7 @@ class Figures(unittest.TestCase):
         self.assertLess(abs(figures["p200"]), 0.07)
         self.assertLess(figures["p200_low"], figures["p200"])
         self.assertEqual(list(figures["frac"]), ["1", "5", "10", "25"])
+        self.assertEqual(figures["evaluations"], 40)
         self.assertAlmostEqual(figures["cpu_ms_per_eval"], 4e3 / (2000 * 40))
         at_once = replay.score_of([known.times[0]] * 40, known, known.yardstick(40))
         self.assertAlmostEqual(at_once, 1.0)
