@@ -16,8 +16,10 @@
 pub mod explain;
 mod features;
 mod gp;
+mod prior;
 mod trees;
 
 pub use features::Features;
 pub use gp::GaussianProcess;
+pub use prior::Prior;
 pub use trees::Trees;

@@ -15,7 +15,7 @@ const LEARNING_RATE: f64 = 0.3;
 /// Most rows one fit uses: the fastest half, the rest the latest.
 const MAX_ROWS: usize = 160;
 
-pub(crate) type Booster = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+type Booster = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 
 /// A model of one search. It has no randomness: all rows and features take part in every tree. Failures count as the
 /// slowest time known, censored times as their bound.
@@ -70,7 +70,7 @@ impl Model for Trees {
 }
 
 /// Boosted trees under squared loss; `None` without rows or features, when there is nothing to learn.
-pub(crate) fn boost(data: &[Vec<f64>], target: &[f64], trees: usize, depth: u16, rate: f64) -> Option<Booster> {
+fn boost(data: &[Vec<f64>], target: &[f64], trees: usize, depth: u16, rate: f64) -> Option<Booster> {
     let mean = target.iter().sum::<f64>() / target.len().max(1) as f64;
     let parameters = XGRegressorParameters::default()
         .with_n_estimators(trees)

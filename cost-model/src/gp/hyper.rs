@@ -1,7 +1,7 @@
 //! Lengths and noise, learned by the marginal posterior.
 //!
 //! ```text
-//! K = R(lengths) + noise·I          amplitude = yᵀK⁻¹y / n        (profiled out)
+//! K = R(lengths) + given + noise·I      amplitude = yᵀK⁻¹y / n      (profiled out)
 //! ln p = −n/2 ln amplitude − ½ ln|K| + ln prior(lengths, noise)
 //! ```
 //! Priors are normal on the logarithms: in few dimensions measurements soon outweigh them, before that they keep a
@@ -37,13 +37,21 @@ impl Hyper {
         Hyper { lengths: vec![LENGTH_PRIOR.0; coordinates], noise: NOISE_PRIOR.0 }
     }
 
-    /// Takes `steps` steps towards what explains `y` at `configs` best; `y` has a mean of about 0.
-    pub(super) fn fit(&mut self, coordinates: &[Coordinate], configs: &[&Config], y: &[f64], steps: usize) {
+    /// Takes `steps` steps towards what explains `y` at `configs` best; `y` has a mean of about 0. `given` is a part of
+    /// the covariance that is not learned.
+    pub(super) fn fit(
+        &mut self,
+        coordinates: &[Coordinate],
+        configs: &[&Config],
+        y: &[f64],
+        given: &DMatrix<f64>,
+        steps: usize,
+    ) {
         let pairs = Pairs::new(coordinates, configs);
         let mut step = vec![STEP.0; self.lengths.len() + 1];
         let mut last = vec![0.0; step.len()];
         for _ in 0..steps {
-            let Some(gradient) = self.gradient(&pairs, y) else { return };
+            let Some(gradient) = self.gradient(&pairs, y, given) else { return };
             for (at, gradient) in gradient.into_iter().enumerate() {
                 let same = gradient * last[at];
                 let factor = if same > 0.0 {
@@ -65,11 +73,11 @@ impl Hyper {
     }
 
     /// The gradient of the log posterior by the lengths and the noise; `None` when the covariance is not definite.
-    fn gradient(&self, pairs: &Pairs<'_>, y: &[f64]) -> Option<Vec<f64>> {
+    fn gradient(&self, pairs: &Pairs<'_>, y: &[f64], given: &DMatrix<f64>) -> Option<Vec<f64>> {
         let n = y.len();
         let tables = pairs.tables(&self.lengths);
         let correlation = pairs.correlation(&tables);
-        let mut k = correlation.clone();
+        let mut k = &correlation + given;
         let noise = self.noise.exp();
         (0..n).for_each(|i| k[(i, i)] += noise);
         let cholesky = Cholesky::new(k)?;
@@ -166,8 +174,8 @@ mod tests {
     use super::*;
 
     /// The log posterior itself.
-    fn posterior(hyper: &Hyper, pairs: &Pairs<'_>, y: &[f64]) -> f64 {
-        let mut k = pairs.correlation(&pairs.tables(&hyper.lengths));
+    fn posterior(hyper: &Hyper, pairs: &Pairs<'_>, y: &[f64], given: &DMatrix<f64>) -> f64 {
+        let mut k = pairs.correlation(&pairs.tables(&hyper.lengths)) + given;
         (0..y.len()).for_each(|i| k[(i, i)] += hyper.noise.exp());
         let cholesky = Cholesky::new(k).unwrap();
         let y = DVector::from_column_slice(y);
@@ -193,12 +201,14 @@ mod tests {
         let (coordinates, configs, y) = example();
         let pairs = Pairs::new(&coordinates, &configs.iter().collect::<Vec<_>>());
         let hyper = Hyper { lengths: vec![-0.5, 0.2, 0.6], noise: -3.0 };
-        let gradient = hyper.gradient(&pairs, &y).unwrap();
+        let feature = DVector::from_fn(y.len(), |i, _| (i as f64 * 0.7).sin());
+        let given = &feature * feature.transpose();
+        let gradient = hyper.gradient(&pairs, &y, &given).unwrap();
         for (at, slope) in gradient.iter().enumerate() {
             let moved = |by: f64| {
                 let mut moved = hyper.clone();
                 *moved.lengths.get_mut(at).unwrap_or(&mut moved.noise) += by;
-                posterior(&moved, &pairs, &y)
+                posterior(&moved, &pairs, &y, &given)
             };
             let numeric = (moved(1e-5) - moved(-1e-5)) / 2e-5;
             assert!((numeric - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{at}: {numeric} {slope}");
@@ -209,7 +219,8 @@ mod tests {
     fn a_parameter_that_does_not_matter_gets_a_long_length() {
         let (coordinates, configs, y) = example();
         let mut hyper = Hyper::prior(3);
-        hyper.fit(&coordinates, &configs.iter().collect::<Vec<_>>(), &y, 40);
+        let given = DMatrix::zeros(y.len(), y.len());
+        hyper.fit(&coordinates, &configs.iter().collect::<Vec<_>>(), &y, &given, 40);
         assert!(hyper.lengths[1] > hyper.lengths[0] + 0.2, "{hyper:?}");
         assert!(hyper.noise < NOISE_PRIOR.0 + 0.1, "{hyper:?}");
     }

@@ -13,6 +13,9 @@ mod kernel;
 mod posterior;
 
 use rand::SeedableRng;
+use std::collections::HashMap;
+
+use nalgebra::DMatrix;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use search_space::space::{Config, ParameterSpace};
@@ -21,7 +24,9 @@ use search_space::strategy::{Model, Prediction, Row, Told, Winsor};
 use coordinates::Coordinate;
 use hyper::Hyper;
 use kernel::Kernel;
-use posterior::{Linear, Point, Posterior, Solved};
+use posterior::{Point, Posterior, Solved};
+
+use crate::prior::{Prior, damped, undamped};
 
 /// Fewest results that say something of lengths.
 const LEAST_ROWS: usize = 4;
@@ -33,6 +38,8 @@ const FEW_STEPS: usize = 20;
 const FEW_ROWS: usize = 40;
 /// Growth of the rows after which lengths and noise are learned again.
 const REFIT_GROWTH: f64 = 1.25;
+/// Amplitude that is believed beside other sources before anything was measured, and how many measurements that is worth.
+const PRIOR_AMPLITUDE: (f64, f64) = (0.1, 4.0);
 /// Least probability of success that is ever claimed.
 const LEAST_SUCCESS: f64 = 0.02;
 
@@ -44,13 +51,15 @@ pub struct GaussianProcess {
     /// Results when lengths were learned last.
     fitted: usize,
     posterior: Posterior,
-    /// `None` until something worked.
+    /// `None` until something can be said.
     target: Option<Target>,
+    sources: Option<Sources>,
 }
 
 #[derive(Debug)]
 struct Target {
     scale: Scale,
+    /// Value of the best.
     best: f64,
     amplitude: f64,
     time: Solved,
@@ -58,12 +67,44 @@ struct Target {
     success: Option<(f64, Solved)>,
 }
 
-/// Winsorised, then standardised.
+/// What values stand for.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
-    winsor: Winsor,
-    mean: f64,
-    deviation: f64,
+enum Scale {
+    /// Winsorised log time, standardised by mean and deviation.
+    Standard(Winsor, f64, f64),
+    /// Damped log time over the best, beside what other sources expect of it.
+    OverBest(f64),
+}
+
+/// What was measured elsewhere, with what it says of each configuration asked about.
+#[derive(Debug)]
+struct Sources {
+    prior: Prior,
+    expected: HashMap<Config, Vec<f32>>,
+}
+
+impl Sources {
+    /// Makes [`Sources::point`] know these configurations.
+    fn look_up(&mut self, configs: &[Config]) {
+        let new: Vec<Config> = configs.iter().filter(|config| !self.expected.contains_key(*config)).cloned().collect();
+        for config in new {
+            let expected = self.prior.expect(&config).into_iter().map(single).collect();
+            self.expected.insert(config, expected);
+        }
+    }
+
+    /// Expectations, and a constant, each with its share of the weight.
+    fn features(&self, config: &Config) -> Vec<f32> {
+        let expected = &self.expected[config];
+        let weight = single(1.0 / expected.len() as f64).sqrt();
+        std::iter::once(&1.0).chain(expected).map(|value| weight * value).collect()
+    }
+
+    /// The mean of the sources.
+    fn mean(&self, config: &Config) -> f64 {
+        let expected = &self.expected[config];
+        expected.iter().map(|value| f64::from(*value)).sum::<f64>() / expected.len() as f64
+    }
 }
 
 impl GaussianProcess {
@@ -73,9 +114,20 @@ impl GaussianProcess {
         GaussianProcess::default()
     }
 
-    /// Learns lengths and noise from `rows` of standardised values, and begins a new posterior with them.
+    /// A process over what remains when `prior` was taken away: its mean is what the sources expect on average, and a
+    /// linear kernel over their expectations lets measurements believe some more than others, or none.
+    #[must_use]
+    pub fn with_prior(prior: Prior) -> GaussianProcess {
+        GaussianProcess { sources: Some(Sources { prior, expected: HashMap::new() }), ..GaussianProcess::default() }
+    }
+
+    fn point(&self, config: &Config) -> Point {
+        let features = self.sources.as_ref().map_or_else(Vec::new, |sources| sources.features(config));
+        Point { config: config.clone(), features }
+    }
+
+    /// Learns lengths and noise from `rows` of values, and begins a new posterior with them.
     fn refit(&mut self, rows: &[(&Config, f64)]) {
-        let coordinates = self.coordinates.as_ref().expect("invariant: set before");
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by(|&a, &b| rows[a].1.total_cmp(&rows[b].1));
         if order.len() > FIT_ROWS {
@@ -83,42 +135,68 @@ impl GaussianProcess {
             order[FIT_ROWS / 2..].shuffle(rng);
             order.truncate(FIT_ROWS);
         }
-        let steps = if rows.len() < FEW_ROWS { FEW_STEPS } else { STEPS };
-        let hyper = self.hyper.get_or_insert_with(|| Hyper::prior(coordinates.len()));
         let configs: Vec<&Config> = order.iter().map(|&at| rows[at].0).collect();
         let y: Vec<f64> = order.iter().map(|&at| rows[at].1).collect();
-        hyper.fit(coordinates, &configs, &y, steps);
+        let points: Vec<Point> = configs.iter().map(|config| self.point(config)).collect();
+        let inner = |i: usize, j: usize| {
+            points[i].features.iter().zip(&points[j].features).map(|(a, b)| f64::from(a * b)).sum()
+        };
+        let given = DMatrix::from_fn(y.len(), y.len(), inner);
+        let coordinates = self.coordinates.as_ref().expect("invariant: set before");
+        let steps = if rows.len() < FEW_ROWS { FEW_STEPS } else { STEPS };
+        let hyper = self.hyper.get_or_insert_with(|| Hyper::prior(coordinates.len()));
+        if rows.len() >= LEAST_ROWS {
+            hyper.fit(coordinates, &configs, &y, &given, steps);
+        }
         let lengths: Vec<f64> = hyper.lengths.iter().map(|length| length.exp()).collect();
-        self.posterior = Posterior::new(Kernel::new(coordinates, &lengths), Linear::default(), hyper.noise.exp());
+        self.posterior = Posterior::new(Kernel::new(coordinates, &lengths), hyper.noise.exp());
         self.fitted = rows.len();
+    }
+
+    /// The scale of these results, and the value of each; `None` before something worked.
+    fn values(&self, rows: &[Row]) -> Option<(Scale, Vec<Option<f64>>)> {
+        let time = |row: &Row| if let Some(Told::Time { seconds }) = row.told { Some(seconds.ln()) } else { None };
+        let times: Vec<f64> = rows.iter().filter_map(time).collect();
+        let winsor = Winsor::of(&times)?;
+        let best = winsor.log(0.0);
+        let value = |told: Told| match told {
+            Told::Time { seconds } | Told::Censored { at_least_seconds: seconds } => Some(match self.sources {
+                Some(_) => damped(seconds.ln() - best),
+                None => winsor.value(seconds.ln()),
+            }),
+            Told::Failed(_) => None,
+        };
+        // Failures are as bad as the worst.
+        let worst = rows.iter().filter_map(|row| value(row.told?)).fold(0.0, f64::max);
+        let raw: Vec<Option<f64>> = rows.iter().map(|row| Some(value(row.told?).unwrap_or(worst))).collect();
+        if let Some(sources) = &self.sources {
+            let y = rows.iter().zip(raw).map(|(row, value)| Some(value? - sources.mean(&row.config))).collect();
+            return Some((Scale::OverBest(best), y));
+        }
+        let known: Vec<f64> = raw.iter().copied().flatten().collect();
+        let mean = known.iter().sum::<f64>() / known.len() as f64;
+        let variance = known.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / known.len() as f64;
+        let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
+        let y = raw.into_iter().map(|value| Some((value? - mean) / deviation)).collect();
+        Some((Scale::Standard(winsor, mean, deviation), y))
     }
 }
 
 impl Model for GaussianProcess {
     fn learn(&mut self, space: &ParameterSpace, rows: &[Row]) {
         self.coordinates.get_or_insert_with(|| coordinates::of(space));
-        let times: Vec<f64> = rows.iter().filter_map(|row| time(row.told?)).collect();
-        let Some(winsor) = Winsor::of(&times) else {
+        if let Some(sources) = &mut self.sources {
+            sources.look_up(&rows.iter().map(|row| row.config.clone()).collect::<Vec<_>>());
+        }
+        // Other sources say something before anything was measured here.
+        let nothing = || self.sources.as_ref().map(|_| (Scale::OverBest(0.0), vec![None; rows.len()]));
+        let Some((scale, y)) = self.values(rows).or_else(nothing) else {
             self.target = None;
             return;
         };
-        // Failures are as bad as the worst; standardised over all results.
-        let value = |told: Told| match told {
-            Told::Time { seconds } | Told::Censored { at_least_seconds: seconds } => Some(winsor.value(seconds.ln())),
-            Told::Failed(_) => None,
-        };
-        let raw: Vec<Option<Option<f64>>> = rows.iter().map(|row| row.told.map(value)).collect();
-        let worst = raw.iter().flatten().flatten().copied().fold(0.0, f64::max);
-        let known: Vec<f64> = raw.iter().flatten().map(|value| value.unwrap_or(worst)).collect();
-        let n = known.len() as f64;
-        let mean = known.iter().sum::<f64>() / n;
-        let variance = known.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / n;
-        let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
-        let scale = Scale { winsor, mean, deviation };
-        let y: Vec<Option<f64>> =
-            raw.iter().map(|value| Some((value.as_ref()?.unwrap_or(worst) - mean) / deviation)).collect();
-
-        if known.len() >= LEAST_ROWS && known.len() as f64 >= self.fitted as f64 * REFIT_GROWTH {
+        let known = y.iter().flatten().count();
+        let enough = known >= LEAST_ROWS && known as f64 >= self.fitted as f64 * REFIT_GROWTH;
+        if enough || self.hyper.is_none() && self.sources.is_some() {
             let rows: Vec<(&Config, f64)> =
                 rows.iter().zip(&y).filter_map(|(row, y)| Some((&row.config, (*y)?))).collect();
             self.refit(&rows);
@@ -127,38 +205,38 @@ impl Model for GaussianProcess {
             return;
         }
         for row in &rows[self.posterior.len().min(rows.len())..] {
-            self.posterior.push(Point { config: row.config.clone(), features: Vec::new() });
+            self.posterior.push(self.point(&row.config));
         }
         let time = self.posterior.solve(y.iter().map(|y| y.map(single)));
-        let worked = raw.iter().flatten().filter(|value| value.is_some()).count() as f64;
-        let success = (worked < n).then(|| {
-            let share = worked / n;
-            let indicator = |value: &Option<Option<f64>>| {
-                value.as_ref().map(|value| single(f64::from(u8::from(value.is_some())) - share))
-            };
-            (share, self.posterior.solve(raw.iter().map(indicator)))
+        let worked = |told: &Option<Told>| told.map(|told| !matches!(told, Told::Failed(_)));
+        let share = rows.iter().filter(|row| worked(&row.told) == Some(true)).count() as f64 / known.max(1) as f64;
+        let success = (share < 1.0 && known > 0).then(|| {
+            let indicator = |row: &Row| Some(single(f64::from(u8::from(worked(&row.told)?)) - share));
+            (share, self.posterior.solve(rows.iter().map(indicator)))
         });
-        self.target = Some(Target {
-            scale,
-            // The scale begins at the best.
-            best: -mean / deviation,
-            amplitude: f64::from(time.norm()) / n,
-            time,
-            success,
-        });
+        let (believed, weight) = if self.sources.is_some() { PRIOR_AMPLITUDE } else { (0.0, 0.0) };
+        let amplitude = (f64::from(time.norm()) + weight * believed) / (known as f64 + weight);
+        // The scale begins at the best.
+        let best = if let Scale::Standard(_, mean, deviation) = scale { -mean / deviation } else { 0.0 };
+        self.target = Some(Target { scale, best, amplitude, time, success });
     }
 
     fn predict(&mut self, _: &ParameterSpace, configs: &[Config]) -> Option<Vec<Prediction>> {
         let target = self.target.as_ref()?;
+        if let Some(sources) = &mut self.sources {
+            sources.look_up(configs);
+        }
         let none = Solved::default();
         let (share, success) = target.success.as_ref().map_or((1.0, &none), |(share, solved)| (*share, solved));
-        let found = self.posterior.at(configs, [&target.time, success], |_| Vec::new());
-        let prediction = |(variance, [mean, success]): (f32, [f32; 2])| Prediction {
-            mean: f64::from(mean),
+        let sources = self.sources.as_ref();
+        let features = |config: &Config| sources.map_or_else(Vec::new, |sources| sources.features(config));
+        let found = self.posterior.at(configs, [&target.time, success], features);
+        let prediction = |(config, (variance, [mean, success])): (&Config, (f32, [f32; 2]))| Prediction {
+            mean: sources.map_or(0.0, |sources| sources.mean(config)) + f64::from(mean),
             deviation: (f64::from(variance) * target.amplitude).sqrt(),
             success: (share + f64::from(success)).clamp(LEAST_SUCCESS, 1.0),
         };
-        Some(found.into_iter().map(prediction).collect())
+        Some(configs.iter().zip(found).map(prediction).collect())
     }
 
     fn best(&self) -> Option<f64> {
@@ -166,18 +244,42 @@ impl Model for GaussianProcess {
     }
 
     fn seconds(&self, value: f64) -> Option<f64> {
-        let Scale { winsor, mean, deviation } = self.target.as_ref()?.scale;
-        Some(winsor.log(value * deviation + mean).exp())
+        match self.target.as_ref()?.scale {
+            Scale::Standard(winsor, mean, deviation) => Some(winsor.log(value * deviation + mean).exp()),
+            Scale::OverBest(best) => Some((best + undamped(value)).exp()),
+        }
     }
-}
-
-/// The log seconds of a result that the scale is taken from.
-fn time(told: Told) -> Option<f64> {
-    if let Told::Time { seconds } = told { Some(seconds.ln()) } else { None }
 }
 
 fn single(value: f64) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "standardised values need no more digits")]
     let single = value as f32;
     single
+}
+
+/// The mean of a process over rows that no longer change.
+#[derive(Debug)]
+pub(crate) struct Mean {
+    process: GaussianProcess,
+    weights: Vec<f32>,
+    centre: f64,
+}
+
+impl Mean {
+    /// Learns from configurations and values.
+    pub(crate) fn new(space: &ParameterSpace, rows: &[(&Config, f64)]) -> Mean {
+        let centre = rows.iter().map(|row| row.1).sum::<f64>() / rows.len().max(1) as f64;
+        let rows: Vec<(&Config, f64)> = rows.iter().map(|(config, value)| (*config, value - centre)).collect();
+        let mut process = GaussianProcess { coordinates: Some(coordinates::of(space)), ..GaussianProcess::default() };
+        process.refit(&rows);
+        rows.iter().for_each(|(config, _)| process.posterior.push(process.point(config)));
+        let solved = process.posterior.solve(rows.iter().map(|(_, value)| Some(single(*value))));
+        let weights = process.posterior.weights(&solved);
+        Mean { process, weights, centre }
+    }
+
+    /// The value expected of a configuration.
+    pub(crate) fn of(&self, config: &Config) -> f64 {
+        self.centre + f64::from(self.process.posterior.mean(config, &self.weights))
+    }
 }

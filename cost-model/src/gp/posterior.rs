@@ -19,13 +19,7 @@ const KEEP_CALLS: u64 = 3;
 /// Least variance of a row that the others do not explain: below, rounding would decide.
 const LEAST_VARIANCE: f32 = 1e-4;
 
-/// Covariance of a linear part: inner product of the features, times a weight.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Linear {
-    pub(super) weight: f32,
-}
-
-/// A configuration with the features of the linear part; empty where there is none.
+/// A configuration with its features, whose inner product is added to the kernel; without any there is nothing to add.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) config: Config,
@@ -36,7 +30,6 @@ pub(super) struct Point {
 #[derive(Debug, Default)]
 pub(super) struct Posterior {
     kernel: Kernel,
-    linear: Linear,
     noise: f32,
     rows: Vec<Point>,
     /// Row `i` has `i + 1` numbers.
@@ -65,10 +58,10 @@ impl Solved {
 }
 
 impl Posterior {
-    pub(super) fn new(kernel: Kernel, linear: Linear, noise: f64) -> Posterior {
+    pub(super) fn new(kernel: Kernel, noise: f64) -> Posterior {
         #[expect(clippy::cast_possible_truncation, reason = "a share of the amplitude")]
         let noise = noise as f32;
-        Posterior { kernel, linear, noise, ..Posterior::default() }
+        Posterior { kernel, noise, ..Posterior::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -76,7 +69,7 @@ impl Posterior {
     }
 
     fn covariance(&self, a: &Point, b: &Point) -> f32 {
-        self.kernel.of(&a.config, &b.config) + self.linear.weight * dot(&a.features, &b.features)
+        self.kernel.of(&a.config, &b.config) + dot(&a.features, &b.features)
     }
 
     /// Adds a row.
@@ -109,7 +102,25 @@ impl Posterior {
         Solved(solved)
     }
 
-    /// For each configuration the variance, and the mean of each of `targets`. `features` gives those of the linear part.
+    /// `K⁻¹y` from `L⁻¹y`: with it the mean of a configuration is one inner product with its covariances.
+    pub(super) fn weights(&self, solved: &Solved) -> Vec<f32> {
+        let mut left = solved.0.clone();
+        for at in (0..left.len()).rev() {
+            let row = &self.factor[at];
+            let weight = left[at] / row[at];
+            left[at] = weight;
+            left[..at].iter_mut().zip(row).for_each(|(left, factor)| *left -= weight * factor);
+        }
+        left
+    }
+
+    /// The mean of a configuration without features, with the weights of [`Posterior::weights`].
+    pub(super) fn mean(&self, config: &Config, weights: &[f32]) -> f32 {
+        self.rows.iter().zip(weights).map(|(row, weight)| weight * self.kernel.of(&row.config, config)).sum()
+    }
+
+    /// For each configuration the variance, and the mean of each of `targets`. `features` gives those of a configuration
+    /// that was not asked about lately.
     pub(super) fn at<const N: usize>(
         &mut self,
         configs: &[Config],

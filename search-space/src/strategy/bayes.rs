@@ -7,6 +7,9 @@
 //!   none is better.
 //! - **Batches, and candidates in flight**: what is being measured counts with the value that is expected of it, so the
 //!   next choice goes where little is known yet.
+//! - **Other sources**: records of other devices or shapes give a second model ([`Bayes::with_prior`]). It chooses the
+//!   first candidates; then each choice is its own or that of a search that knows nothing else (its start included), by
+//!   chance: the longer nothing improved, the less the sources are believed.
 //! - **Many rows**: exact posteriors cost the square of the rows. From [`HAND_OVER`] results on, evolution guided by
 //!   a cheaper model takes over, with all that is known.
 //!
@@ -14,12 +17,14 @@
 
 use std::sync::Arc;
 
+use rand::RngExt;
+
 use super::acquisition::log_expected;
 use super::breed;
 use super::evolution::Evolution;
 use super::pool::Pool;
 use super::start::Fill;
-use super::{Candidate, Model, Strategy, Told};
+use super::{Candidate, Model, Prediction, Strategy, Told};
 use crate::space::{Config, ParameterSpace};
 
 /// Fewest candidates of the start.
@@ -28,6 +33,14 @@ const START: usize = 8;
 const HAND_OVER: usize = 512;
 /// Rounds of climbing from a choice, and descendants looked at in each.
 const CLIMB: (usize, usize) = (3, 16);
+/// First candidates that are chosen by other sources alone, where there are any.
+const BELIEVED: usize = 8;
+/// Probability of a choice by other sources after that, at first and at last.
+const BELIEF: (f64, f64) = (0.6, 0.1);
+/// Results without an improvement after which that probability has halved.
+const FADING: f64 = 4.0;
+/// What counts as an improvement, as a share of the time.
+const CLEARLY: f64 = 0.005;
 
 /// Bayesian optimisation.
 pub struct Bayes {
@@ -35,6 +48,19 @@ pub struct Bayes {
     evolution: Evolution,
     model: Box<dyn Model>,
     pool: Pool,
+    prior: Option<Sourced>,
+}
+
+/// A model that knows other sources.
+struct Sourced {
+    model: Box<dyn Model>,
+    /// What was fast there; looked at first.
+    fastest: Vec<Config>,
+    /// Candidates it chose.
+    chosen: usize,
+    /// The fastest time known when it was last clearly improved on, and how many results came since.
+    best_s: f64,
+    since: usize,
 }
 
 impl Bayes {
@@ -48,25 +74,50 @@ impl Bayes {
         seed: u64,
     ) -> Bayes {
         let evolution = Evolution::starting(space, default, Some(late), seed, Fill::Farthest, START);
-        Bayes { evolution, model, pool: Pool::default() }
+        Bayes { evolution, model, pool: Pool::default(), prior: None }
+    }
+
+    /// The same search, with a model that knows other sources. `fastest` are the configurations that were fast there.
+    #[must_use]
+    pub fn with_prior(mut self, model: Box<dyn Model>, fastest: Vec<Config>) -> Bayes {
+        self.prior = Some(Sourced { model, fastest, chosen: 0, best_s: f64::INFINITY, since: 0 });
+        self
+    }
+
+    /// Whether the next choice is that of the model that knows other sources.
+    fn believes(&mut self) -> bool {
+        let Some(prior) = &self.prior else { return false };
+        if prior.chosen < BELIEVED {
+            return true;
+        }
+        let fading = BELIEF.0 * 0.5f64.powf(prior.since as f64 / FADING);
+        self.evolution.rng.random_bool(fading.max(BELIEF.1))
     }
 
     /// The candidate with the largest expected improvement; `None` when the model cannot say.
-    fn choose(&mut self) -> Option<Candidate> {
+    fn choose(&mut self, believe: bool) -> Option<Candidate> {
         let Evolution { history, rng, parents, .. } = &mut self.evolution;
         let space = Arc::clone(&history.space);
-        self.model.learn(&space, history.rows());
-        let best = self.model.best()?;
+        let model = match &mut self.prior {
+            Some(prior) if believe => {
+                prior.fastest.drain(..).for_each(|config| self.pool.add(config, history));
+                prior.chosen += 1;
+                prior.model.as_mut()
+            }
+            _ => self.model.as_mut(),
+        };
+        model.learn(&space, history.rows());
+        let best = model.best()?;
         self.pool.refresh(history, parents, rng);
-        let scores = improvements(self.model.as_mut(), &space, self.pool.configs(), best)?;
+        // Before the first result there is nothing to improve on, and what is expected decides.
+        let best = (history.told() > 0).then_some(best);
+        let scores = improvements(model, &space, self.pool.configs(), best)?;
         let (at, mut score) = largest(&scores)?;
         let mut choice = self.pool.configs()[at].clone();
         for _ in 0..if Pool::is_whole(history) { 0 } else { CLIMB.0 } {
             let children = (0..CLIMB.1).filter_map(|_| breed::mutate(&space, &choice, rng));
             let children: Vec<Config> = children.filter(|child| !history.has(child)).collect();
-            let Some((at, best_child)) = largest(&improvements(self.model.as_mut(), &space, &children, best)?) else {
-                break;
-            };
+            let Some((at, best_child)) = largest(&improvements(model, &space, &children, best)?) else { break };
             if best_child <= score {
                 break;
             }
@@ -78,10 +129,16 @@ impl Bayes {
     }
 }
 
-/// The logarithms of the expected improvements.
-fn improvements(model: &mut dyn Model, space: &ParameterSpace, configs: &[Config], best: f64) -> Option<Vec<f64>> {
+/// The logarithms of the expected improvements on `best`; without it the expected values, the lowest first.
+fn improvements(
+    model: &mut dyn Model,
+    space: &ParameterSpace,
+    configs: &[Config],
+    best: Option<f64>,
+) -> Option<Vec<f64>> {
     let predictions = model.predict(space, configs)?;
-    (predictions.len() == configs.len()).then(|| predictions.iter().map(|p| log_expected(p, best)).collect())
+    let score = |p: &Prediction| best.map_or(-p.mean, |best| log_expected(p, best));
+    (predictions.len() == configs.len()).then(|| predictions.iter().map(score).collect())
 }
 
 /// The first of the largest, with its place.
@@ -96,16 +153,19 @@ impl Strategy for Bayes {
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         let mut batch = Vec::with_capacity(n.min(1024));
-        while batch.len() < n && !self.evolution.start.is_over() {
-            let Evolution { history, rng, start, .. } = &mut self.evolution;
-            batch.extend(start.next(history, rng));
-        }
-        if self.evolution.history.told() >= HAND_OVER {
-            batch.extend(self.evolution.ask(n - batch.len()));
-            return batch;
-        }
         while batch.len() < n {
-            let chosen = self.choose().or_else(|| {
+            let many = self.evolution.history.told() >= HAND_OVER;
+            let believe = !many && !self.evolution.start.is_at_default() && self.believes();
+            if !believe && !self.evolution.start.is_over() {
+                let Evolution { history, rng, start, .. } = &mut self.evolution;
+                batch.extend(start.next(history, rng));
+                continue;
+            }
+            if many {
+                batch.extend(self.evolution.ask(n - batch.len()));
+                break;
+            }
+            let chosen = self.choose(believe).or_else(|| {
                 let Evolution { history, rng, .. } = &mut self.evolution;
                 history.take_random(rng, 0.5)
             });
@@ -119,5 +179,14 @@ impl Strategy for Bayes {
 
     fn tell(&mut self, id: u64, told: Told) {
         self.evolution.tell(id, told);
+        if let Some(prior) = &mut self.prior {
+            prior.since += 1;
+            if let Told::Time { seconds } = told
+                && seconds < prior.best_s * (1.0 - CLEARLY)
+            {
+                prior.best_s = seconds;
+                prior.since = 0;
+            }
+        }
     }
 }

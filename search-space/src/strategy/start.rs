@@ -67,6 +67,11 @@ impl Start {
         self.steps.is_empty()
     }
 
+    /// Whether the default comes next.
+    pub(super) fn is_at_default(&self) -> bool {
+        matches!(self.steps.last(), Some(Step::Default(_)))
+    }
+
     /// The next candidate; `None` when the start is over or this one is known already.
     pub(super) fn next(&mut self, history: &mut History, rng: &mut ChaCha8Rng) -> Option<Candidate> {
         let space = &history.space;

@@ -1,0 +1,125 @@
+//! What was measured elsewhere, on other devices or other shapes of the same kernel, as a guess of what is measured here.
+//!
+//! Each source becomes a model of its own, of log time over the source's best: sources differ in what they are slow at,
+//! and which of them is to be believed shows only in measurements here. The model is the mean of a Gaussian process; on
+//! recorded kernels it put a faster schedule first than boosted trees did, and is learned sooner (docs/search.md). Slow
+//! configurations need not be told apart precisely, so growth beyond [`SLOW`] is damped to a logarithm.
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use search_space::space::{Config, ParameterSpace};
+use search_space::strategy::{Row, Told};
+
+use crate::gp::Mean;
+use crate::trees::logs;
+
+/// Log time over the best from which on growth is damped, and its unit there.
+const SLOW: f64 = 0.7;
+const UNIT: f64 = 0.5;
+/// Fewest rows that a source must have to say anything.
+const LEAST_ROWS: usize = 16;
+/// Most rows of a source: the fastest half, the rest at random.
+const MOST_ROWS: usize = 1000;
+/// Fastest configurations of each source that a search looks at first.
+const FASTEST: usize = 32;
+
+/// What the records of other searches of the same space say.
+#[derive(Debug)]
+pub struct Prior {
+    sources: Vec<Mean>,
+    fastest: Vec<Config>,
+}
+
+impl Prior {
+    /// Learns from `sources`, each the rows of one device and shape. Sources with fewer than 16 results, or in which
+    /// nothing worked, say nothing; `None` when that is all of them.
+    #[must_use]
+    pub fn new(space: &ParameterSpace, sources: &[Vec<Row>]) -> Option<Prior> {
+        let mut prior = Prior { sources: Vec::new(), fastest: Vec::new() };
+        for rows in sources {
+            let mut rows = slowness(rows);
+            if rows.len() < LEAST_ROWS {
+                continue;
+            }
+            rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+            prior.fastest.extend(rows.iter().take(FASTEST).map(|row| row.0.clone()));
+            if rows.len() > MOST_ROWS {
+                rows[MOST_ROWS / 2..].shuffle(&mut ChaCha8Rng::seed_from_u64(0));
+                rows.truncate(MOST_ROWS);
+            }
+            prior.sources.push(Mean::new(space, &rows));
+        }
+        (!prior.sources.is_empty()).then_some(prior)
+    }
+
+    /// How many sources say something.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The fastest configurations of each source.
+    #[must_use]
+    pub fn fastest(&self) -> &[Config] {
+        &self.fastest
+    }
+
+    /// What each source expects of a configuration, as damped log time over the best.
+    #[must_use]
+    pub fn expect(&self, config: &Config) -> Vec<f64> {
+        self.sources.iter().map(|source| source.of(config)).collect()
+    }
+}
+
+/// Log time over the best, damped where it is slow.
+pub(crate) fn damped(log_over_best: f64) -> f64 {
+    let beyond = log_over_best - SLOW;
+    if beyond > 0.0 { SLOW + UNIT * (beyond / UNIT).ln_1p() } else { log_over_best }
+}
+
+/// The inverse of [`damped`].
+pub(crate) fn undamped(value: f64) -> f64 {
+    let beyond = value - SLOW;
+    if beyond > 0.0 { SLOW + UNIT * (beyond / UNIT).exp_m1() } else { value }
+}
+
+/// Results as damped log time over the best; failures are as slow as the slowest.
+fn slowness(rows: &[Row]) -> Vec<(&Config, f64)> {
+    let time = |row: &Row| if let Some(Told::Time { seconds }) = row.told { Some(seconds.ln()) } else { None };
+    let Some(best) = rows.iter().filter_map(time).reduce(f64::min) else { return Vec::new() };
+    logs(rows).into_iter().map(|(config, log)| (config, damped(log - best))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use search_space::Outcome;
+    use search_space::space::SpaceBuilder;
+
+    #[test]
+    fn damping_is_smooth_and_can_be_undone() {
+        for value in [-0.5, 0.0, 0.3, SLOW, 1.5, 4.0] {
+            assert!((undamped(damped(value)) - value).abs() < 1e-12);
+        }
+        assert!((damped(SLOW + 1e-6) - SLOW - 1e-6).abs() < 1e-9);
+        assert!(damped(5.0) < 2.0);
+    }
+
+    #[test]
+    fn sources_that_know_nothing_are_left_out_and_the_others_rank_what_they_did_not_see() {
+        let space = SpaceBuilder::new().param("x", 1..=32).param("y", 1..=32).build().unwrap();
+        let seconds = |config: &Config| (1.0 + (f64::from(config[0]) - 20.0).abs() + f64::from(config[1])) * 1e-6;
+        let rows: Vec<Row> = (0..200u32)
+            .map(|n| space.unrank(u128::from(n * 37 % 1024)).unwrap())
+            .map(|config| Row { told: Some(Told::Time { seconds: seconds(&config) }), config })
+            .collect();
+        let failed: Vec<Row> =
+            rows.iter().map(|row| Row { told: Some(Told::Failed(Outcome::Crash)), ..row.clone() }).collect();
+        assert!(Prior::new(&space, &[failed.clone(), rows[..10].to_vec()]).is_none());
+        let prior = Prior::new(&space, &[failed, rows.clone()]).unwrap();
+        assert_eq!((prior.sources(), prior.fastest().len()), (1, FASTEST));
+        let expect = |x, y| prior.expect(&vec![x, y].into())[0];
+        assert!(expect(20, 0) < expect(20, 12) && expect(20, 0) < expect(3, 0));
+    }
+}
