@@ -15,8 +15,8 @@ use crate::gp::Mean;
 use crate::trees::logs;
 
 /// Log time over the best from which on growth is damped, and its unit there.
-const SLOW: f64 = 0.7;
-const UNIT: f64 = 0.5;
+const SLOW: f64 = 0.4;
+const UNIT: f64 = 0.3;
 /// Fewest rows that a source must have to say anything.
 const LEAST_ROWS: usize = 16;
 /// Most rows of a source: the fastest half, the rest at random.

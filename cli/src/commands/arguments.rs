@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use cli::session::{Method, ModelKind, StrategyKind};
+use cli::session::{self, Method, ModelKind, StrategyKind};
 use measure::{DeviceHandle, DeviceSpec, WorkerOptions};
 use search_space::families::{SchedulePlan, plan};
 use search_space::{Schedule, Target, Value, Workload};
@@ -145,7 +145,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// What identifies a search, for the verbs that run or replay one.
-#[derive(Args, Clone, Copy)]
+#[derive(Args, Clone)]
 pub(super) struct MethodArguments {
     /// Seed of the search; the same seed on the same file goes on where it ended
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Search")]
@@ -156,6 +156,9 @@ pub(super) struct MethodArguments {
     /// Model that ranks an evolution's candidates before they are measured
     #[arg(long, value_enum, default_value_t = ModelArgument::Trees, help_heading = "Search")]
     pub(super) model_scorer: ModelArgument,
+    /// Learn from what these databases hold of other devices, shapes and nights; repeatable
+    #[arg(long, value_name = "FILE", help_heading = "Search")]
+    pub(super) from: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -193,7 +196,8 @@ impl StrategyArgument {
 }
 
 impl MethodArguments {
-    pub(super) fn method(self) -> Method {
+    /// The method, and what it learns from.
+    pub(super) fn method(&self) -> anyhow::Result<(Method, session::Sources)> {
         let strategy = self.strategy.kind();
         // The flag must not make two different searches of a strategy that has no choice of a model.
         let model = match (strategy, self.model_scorer) {
@@ -201,7 +205,11 @@ impl MethodArguments {
             (StrategyKind::Evolution | StrategyKind::Gp, _) => ModelKind::Trees,
             (StrategyKind::Random | StrategyKind::Genetic | StrategyKind::Annealing, _) => ModelKind::None,
         };
-        Method { strategy, model, seed: self.seed }
+        if strategy != StrategyKind::Gp && !self.from.is_empty() {
+            bail!("--from is for --strategy gp; {} does not learn from other searches", strategy.as_str());
+        }
+        let sources = session::Sources::open(&self.from).context("--from")?;
+        Ok((Method { strategy, model, seed: self.seed, sources: sources.fingerprint() }, sources))
     }
 }
 
@@ -253,7 +261,11 @@ mod tests {
 
     #[test]
     fn a_model_that_is_not_used_does_not_split_a_search() {
-        let arguments = |model_scorer| MethodArguments { seed: 1, strategy: StrategyArgument::Random, model_scorer };
-        assert_eq!(arguments(ModelArgument::Trees).method(), arguments(ModelArgument::None).method());
+        let method = |model_scorer| {
+            let arguments =
+                MethodArguments { seed: 1, strategy: StrategyArgument::Random, model_scorer, from: Vec::new() };
+            arguments.method().unwrap().0
+        };
+        assert_eq!(method(ModelArgument::Trees), method(ModelArgument::None));
     }
 }

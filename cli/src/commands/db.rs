@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use cli::replay::{Question as AskedOf, stored};
 use cli::report::units;
 use cli::session::{Search, Stored};
 use serde_json::json;
 use tuning_db::Database;
 
-use super::arguments::{MethodArguments, Question};
+use super::arguments::{MethodArguments, Question, workload};
 use super::{Context, Ending, say};
 
 /// Look into a tuning database
@@ -22,6 +24,7 @@ pub(super) struct Db {
 enum DbVerb {
     Info(Info),
     Replay(Replay),
+    Record(Record),
 }
 
 impl Db {
@@ -29,6 +32,7 @@ impl Db {
         match &self.verb {
             DbVerb::Info(info) => info.run(context),
             DbVerb::Replay(replay) => replay.run(context),
+            DbVerb::Record(record) => record.run(context),
         }
     }
 }
@@ -137,14 +141,16 @@ impl Replay {
     fn run(&self, context: &Context) -> anyhow::Result<Ending> {
         let database = Database::open(&self.file)?;
         let asked = self.question.ask()?;
-        let method = self.method.method();
+        let (method, sources) = self.method.method()?;
+        let plan = asked.plan()?;
         let (key, target) = (asked.workload.key(), asked.target().key.to_string());
         let stored = Stored {
             events: database.events(&method.session())?,
             quarantined: database.quarantined(&key, &target)?.into_iter().map(|c| c.schedule).collect(),
             observations: database.observations(&key, &target)?.rows,
+            sources: sources.of(&asked.workload, &plan.space)?,
         };
-        let mut search = Search::open(&asked.workload, asked.target(), asked.plan()?, method, stored)?;
+        let mut search = Search::open(&asked.workload, asked.target(), plan, method, stored)?;
         if search.trials() == 0 && !context.quiet {
             say("no trial of this search is stored; these are its first candidates");
         }
@@ -164,5 +170,47 @@ impl Replay {
             }
         }
         Ok(if proposals.is_empty() { Ending::No } else { Ending::Done })
+    }
+}
+
+/// Write what was measured of one workload on one device as a recorded space, for `replay`
+///
+/// Writes a header and, beside it, a table with one row per schedule. A file filled by `tune --strategy random` is the
+/// fairest ground for comparing strategies.
+#[derive(Args)]
+#[command(after_long_help = RECORD_EXAMPLES)]
+struct Record {
+    /// Tuning database
+    file: PathBuf,
+    /// Header to write, NAME.json; the table becomes NAME.csv.gz beside it
+    out: PathBuf,
+    /// The workload that is meant [default: the only one]
+    #[arg(long, value_name = "WORKLOAD")]
+    workload: Option<String>,
+    /// The device that is meant, or a target key [default: the only one]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  tilewright db record night.tune matmul.json
+  tilewright db record night.tune matmul.json --workload 'matmul m=512 n=512 k=512 dtype=f32' --device cpu
+  tilewright replay matmul.json --budget 60";
+
+impl Record {
+    fn run(&self, context: &Context) -> anyhow::Result<Ending> {
+        let name = self.out.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if self.out.extension().is_none_or(|extension| extension != "json") || name.is_empty() {
+            bail!("{:?} is no name of a header; write NAME.json", self.out);
+        }
+        let database = Database::open(&self.file)?;
+        let workload = self.workload.as_deref().map(workload).transpose()?;
+        let recorded = stored(name, &database, &AskedOf { workload, device: self.device.clone() })?;
+        datasets::recorded::write(&self.out, &recorded)?;
+        if !context.quiet {
+            say(&format!("{}: {} schedules", self.out.display(), recorded.len()));
+        }
+        Ok(Ending::Done)
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use cli::planner::Limit;
 use cli::report::{Console, Show, json, table};
-use cli::session::{Bench, Job, Night, NightReport, Settings};
+use cli::session::{self, Bench, Job, Method, Night, NightReport, Settings};
 use cli::{Clock, Stop};
 use datasets::Task;
 use measure::{DeviceHandle, DeviceSpec, FinalsOptions, ScreenOptions};
@@ -89,6 +89,8 @@ pub(super) struct Planned {
     pub(super) jobs: Vec<Job>,
     pub(super) devices: Vec<DeviceHandle>,
     pub(super) limit: Limit,
+    method: Method,
+    learned_from: session::Sources,
     pub(super) effective: Value,
 }
 
@@ -158,8 +160,12 @@ impl Tune {
         for reason in unsupported.iter().filter(|_| !context.quiet) {
             say(&format!("not tuned: {reason}"));
         }
-        let effective = self.effective(limit, &specs, &top);
-        Ok(Planned { jobs, devices, limit, effective })
+        let (method, sources) = self.method.method()?;
+        if let Some(db) = self.db.as_deref().filter(|db| sources.contains(db)) {
+            bail!("--from {db:?} is the file that is tuned into, which goes on from itself anyway; leave --from out");
+        }
+        let effective = self.effective(limit, &specs, &top, method);
+        Ok(Planned { jobs, devices, limit, method, learned_from: sources, effective })
     }
 
     fn devices(&self) -> anyhow::Result<Vec<DeviceSpec>> {
@@ -191,8 +197,7 @@ impl Tune {
     }
 
     /// Every setting that has an effect, as it is printed and stored.
-    fn effective(&self, limit: Limit, specs: &[DeviceSpec], top: &Top) -> Value {
-        let method = self.method.method();
+    fn effective(&self, limit: Limit, specs: &[DeviceSpec], top: &Top, method: Method) -> Value {
         let (screen, finals) = (ScreenOptions::default(), FinalsOptions::default());
         let top: BTreeMap<String, usize> = specs
             .iter()
@@ -206,6 +211,7 @@ impl Tune {
             "strategy": method.strategy.as_str(),
             "model_scorer": method.model.as_str(),
             "seed": method.seed,
+            "from": self.method.from,
             "time_s": limit.time.map(|time| time.as_secs_f64()),
             "trials": limit.trials,
             "timeout_s": self.timeout.as_secs_f64(),
@@ -218,10 +224,11 @@ impl Tune {
     }
 
     fn night(&self, planned: Planned, writer: &Writer, path: &Path, context: &Context) -> anyhow::Result<NightReport> {
-        let method = self.method.method();
+        let method = planned.method;
         let started_at = context.clock.unix_s();
         let settings = Settings {
             method,
+            sources: planned.learned_from,
             limit: planned.limit,
             screen: ScreenOptions::default(),
             finals: FinalsOptions::default(),

@@ -20,10 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cost_model::{GaussianProcess, Trees};
 use rustix::time::{ClockId, clock_gettime};
 use search_space::space::{Config, ParameterSpace};
-use search_space::strategy::{Annealing, Bayes, Evolution, Genetic, RandomSearch, Row, Strategy, Told};
+use search_space::strategy::{Row, Strategy, Told};
 use search_space::{Playback, RecordedSpace};
 
 pub use disguise::{Disguise, disguised};
@@ -33,7 +32,7 @@ pub use stored::{Question, StoredError, stored};
 pub use synthetic::Synthetic;
 
 use crate::Stop;
-use crate::session::StrategyKind;
+use crate::session::{Method, ModelKind, StrategyKind};
 
 /// Known configurations in a row after which a strategy is taken to have nothing new.
 const MOST_REPEATS: usize = 10_000;
@@ -118,19 +117,10 @@ impl Play for Playback<'_> {
 pub fn strategy(
     kind: StrategyKind,
     space: &Arc<ParameterSpace>,
-    priors: Vec<Vec<Row>>,
+    priors: &[Vec<Row>],
     seed: u64,
 ) -> Box<dyn Strategy> {
-    drop(priors);
-    let space = Arc::clone(space);
-    let trees = || Box::new(Trees::new());
-    match kind {
-        StrategyKind::Gp => Box::new(Bayes::new(space, None, Box::new(GaussianProcess::new()), trees(), seed)),
-        StrategyKind::Evolution => Box::new(Evolution::new(space, None, Some(trees()), seed)),
-        StrategyKind::Random => Box::new(RandomSearch::new(space, None, seed)),
-        StrategyKind::Genetic => Box::new(Genetic::new(space, None, seed)),
-        StrategyKind::Annealing => Box::new(Annealing::new(space, None, seed)),
-    }
+    Method { strategy: kind, model: ModelKind::Trees, seed, sources: 0 }.build(space, None, priors)
 }
 
 /// How a strategy is replayed.
@@ -181,8 +171,9 @@ pub fn replay(
     done: &(dyn Fn(usize) + Sync),
 ) -> Option<Replayed> {
     let make = |seed: u64| {
-        let rows = (0u64..).zip(priors).map(|(number, prior)| prior.draw(settings.prior_rows, seed, number)).collect();
-        strategy(settings.strategy, ground.space(), rows, seed)
+        let draw = |(number, prior): (u64, &Prior<'_>)| prior.draw(settings.prior_rows, seed, number);
+        let rows: Vec<Vec<Row>> = (0u64..).zip(priors).map(draw).collect();
+        strategy(settings.strategy, ground.space(), &rows, seed)
     };
     replay_with(ground, &make, priors.len(), settings, stop, done)
 }

@@ -11,14 +11,18 @@
 mod bench;
 mod finals;
 pub mod log;
+mod method;
 mod night;
 mod outcome;
 mod search;
+mod sources;
 
 pub use bench::Bench;
+pub use method::{Method, ModelKind, StrategyKind};
 pub use night::{Job, Night, Settings};
 pub use outcome::{Ended, FirstFailure, JobReport, NightReport, Spent, VerdictReport};
-pub use search::{Method, ModelKind, Ranked, Search, Stored, StrategyKind};
+pub use search::{Ranked, Search, Stored};
+pub use sources::Sources;
 
 /// Entry of an observation's environment: the nanoseconds that compiling, verifying and timing the candidate took. A
 /// search replayed from the file spends them on its virtual clock.

@@ -13,7 +13,7 @@ use tuning_db::{Batch, Database, Observation, Phase, Writer};
 
 use super::COST_NS;
 use super::outcome::{Ended, FirstFailure, JobReport, NightReport, Spent, VerdictReport};
-use super::{Bench, Method, Search, SessionError, Stored};
+use super::{Bench, Method, Search, SessionError, Sources, Stored};
 use crate::planner::{HOPELESS, Limit, Planner, Standing};
 use crate::report::{Report, TrialReport};
 use crate::{Clock, GENERATOR, Stop};
@@ -23,6 +23,8 @@ use crate::{Clock, GENERATOR, Stop};
 pub struct Settings {
     /// How candidates are chosen.
     pub method: Method,
+    /// What other searches are learned from.
+    pub sources: Sources,
     /// When the night ends.
     pub limit: Limit,
     /// How candidates are screened.
@@ -149,6 +151,7 @@ impl Night<'_> {
                 events: events.clone(),
                 quarantined: quarantined.into_iter().map(|candidate| candidate.schedule).collect(),
                 observations: database.observations(&key, &target_key)?.rows,
+                sources: self.settings.sources.of(&job.workload, &job.plan.space)?,
             };
             let search = Search::open(&job.workload, &target, job.plan, self.settings.method, stored)?;
             let standing = Standing {

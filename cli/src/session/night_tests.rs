@@ -20,7 +20,7 @@ use crate::clock::fake::FakeClock;
 use crate::planner::Limit;
 use crate::report::{Report, TrialReport};
 use crate::session::{
-    Bench, Ended, Job, JobReport, Method, ModelKind, Night, NightReport, Settings, StrategyKind, VerdictReport,
+    Bench, Ended, Job, JobReport, Method, ModelKind, Night, NightReport, Settings, Sources, StrategyKind, VerdictReport,
 };
 use crate::{Clock, GENERATOR, Stop};
 
@@ -237,9 +237,10 @@ impl Lab {
             let plan = plan(&workload, &target()).unwrap();
             Job { workload, count: 1, bench: *bench, plan }
         });
-        let method = Method { strategy: StrategyKind::Evolution, model: ModelKind::None, seed: self.seed };
+        let method = Method { strategy: StrategyKind::Evolution, model: ModelKind::None, seed: self.seed, sources: 0 };
         let settings = Settings {
             method,
+            sources: Sources::default(),
             limit,
             screen: ScreenOptions::default(),
             finals: FinalsOptions::default(),

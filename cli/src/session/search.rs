@@ -7,117 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cost_model::{GaussianProcess, Trees};
 use measure::Measured;
 use search_space::families::SchedulePlan;
 use search_space::space::ParameterSpace;
-use search_space::strategy::{
-    Annealing, Bayes, Candidate, Evolution, Genetic, Model, RandomSearch, Strategy, Told,
-};
+use search_space::strategy::{Candidate, Row, Strategy, Told};
 use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Event, Observation, Phase};
 
-use super::SessionError;
+use super::{Method, SessionError};
 use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
 
 /// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
 const MOST_KNOWN: usize = 4096;
-
-/// How candidates are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StrategyKind {
-    /// A Gaussian process and expected improvement.
-    Gp,
-    /// Evolution, guided by the model.
-    Evolution,
-    /// Uniform draws.
-    Random,
-    /// A plain genetic algorithm.
-    Genetic,
-    /// Simulated annealing.
-    Annealing,
-}
-
-impl StrategyKind {
-    /// The word on the command line and in sessions.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            StrategyKind::Gp => "gp",
-            StrategyKind::Evolution => "evolution",
-            StrategyKind::Random => "random",
-            StrategyKind::Genetic => "ga",
-            StrategyKind::Annealing => "annealing",
-        }
-    }
-
-    /// Candidates asked for at once. A strategy that learns from each result is asked one by one; where a model ranks
-    /// many children at a time, or generations are bred, that costs less in batches.
-    fn batch(self) -> usize {
-        match self {
-            StrategyKind::Gp | StrategyKind::Annealing => 1,
-            StrategyKind::Evolution | StrategyKind::Random | StrategyKind::Genetic => 8,
-        }
-    }
-}
-
-/// Which learned model ranks an evolution's children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelKind {
-    /// Boosted trees on parameter values.
-    Trees,
-    /// None.
-    None,
-}
-
-impl ModelKind {
-    /// The word on the command line and in sessions.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ModelKind::Trees => "trees",
-            ModelKind::None => "none",
-        }
-    }
-}
-
-/// What identifies a search beside its workload and target. Two runs with the same values continue one another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Method {
-    /// How candidates are chosen.
-    pub strategy: StrategyKind,
-    /// Which model helps.
-    pub model: ModelKind,
-    /// Seed of everything random.
-    pub seed: u64,
-}
-
-impl Method {
-    /// Id of the session row that holds the logs of all searches by this method.
-    #[must_use]
-    pub fn session(&self) -> String {
-        format!("{}-{}-{}", self.strategy.as_str(), self.model.as_str(), self.seed)
-    }
-
-    fn build(&self, space: &Arc<ParameterSpace>, default: &Schedule) -> Box<dyn Strategy> {
-        let default = space.config(default).ok();
-        let space = Arc::clone(space);
-        let seed = self.seed;
-        let trees = || Box::new(Trees::new()) as Box<dyn Model>;
-        match self.strategy {
-            StrategyKind::Gp => {
-                Box::new(Bayes::new(space, default, Box::new(GaussianProcess::new()), trees(), seed))
-            }
-            StrategyKind::Evolution => {
-                let model = (self.model == ModelKind::Trees).then(trees);
-                Box::new(Evolution::new(space, default, model, seed))
-            }
-            StrategyKind::Random => Box::new(RandomSearch::new(space, default, seed)),
-            StrategyKind::Genetic => Box::new(Genetic::new(space, default, seed)),
-            StrategyKind::Annealing => Box::new(Annealing::new(space, default, seed)),
-        }
-    }
-}
 
 /// A candidate that worked, for the final.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +70,8 @@ pub struct Stored {
     pub quarantined: Vec<Schedule>,
     /// Observations of the workload on the target.
     pub observations: Vec<Observation>,
+    /// Rows of other searches of the same kernel, see [`Sources`](super::Sources).
+    pub sources: Vec<Vec<Row>>,
 }
 
 impl Search {
@@ -205,7 +108,7 @@ impl Search {
                 target: target.clone(),
                 default: plan.default.clone(),
                 space: Arc::clone(&space),
-                strategy: method.build(&space, &plan.default),
+                strategy: method.build(&space, space.config(&plan.default).ok(), &stored.sources),
                 batch: method.strategy.batch(),
                 stream: Stream { session: session.clone(), name: name.clone(), next: 0 },
                 pending: VecDeque::new(),
@@ -420,7 +323,7 @@ fn told_by(measured: &Measured) -> Told {
 }
 
 /// What a stored observation says about its program.
-fn told_of(observation: &Observation) -> Option<Told> {
+pub(super) fn told_of(observation: &Observation) -> Option<Told> {
     match (observation.outcome, observation.phase) {
         // A dead worker may have been the machine's fault, and another schedule is another chance.
         (Outcome::Timeout | Outcome::Crash | Outcome::LostDevice, _) => None,

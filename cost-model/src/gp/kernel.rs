@@ -60,14 +60,30 @@ impl Kernel {
     pub(super) fn of(&self, a: &Config, b: &Config) -> f32 {
         self.factors.iter().map(|factor| factor.at(a[factor.param], b[factor.param])).product()
     }
+
+    /// The covariances with `a`, as a function.
+    pub(super) fn with<'a>(&'a self, a: &'a Config) -> impl Fn(&Config) -> f32 + 'a {
+        let lines: Vec<(&Factor, &[f32])> =
+            self.factors.iter().map(|factor| (factor, factor.line(a[factor.param]))).collect();
+        move |b| {
+            let factor = |(factor, line): &(&Factor, &[f32])| match line.get(usize::from(b[factor.param])) {
+                Some(value) => *value,
+                None => factor.compute(a[factor.param], b[factor.param]),
+            };
+            lines.iter().map(factor).product()
+        }
+    }
 }
 
 impl Factor {
     fn at(&self, a: u16, b: u16) -> f32 {
-        if self.table.is_empty() {
-            return self.compute(a, b);
-        }
-        self.table[usize::from(a) * self.values + usize::from(b)]
+        self.line(a).get(usize::from(b)).copied().unwrap_or_else(|| self.compute(a, b))
+    }
+
+    /// The values with `a`; empty for a large domain.
+    fn line(&self, a: u16) -> &[f32] {
+        let from = usize::from(a) * self.values;
+        self.table.get(from..from + self.values).unwrap_or_default()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a covariance needs no more digits than the data has")]
@@ -79,6 +95,21 @@ impl Factor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_domains_and_lines_give_the_same_as_tables() {
+        let coordinate = |param, values: usize| Coordinate {
+            param,
+            places: (0..values).map(|i| i as f64 / (values - 1) as f64).collect(),
+            category: false,
+        };
+        let coordinates = [coordinate(0, 300), coordinate(1, 4), coordinate(1, 4)];
+        let kernel = Kernel::new(&coordinates, &[0.5, 1.0, 2.0]);
+        let (a, b) = (Config::from(vec![10, 3]), Config::from(vec![250, 1]));
+        let wanted: f64 = [(240.0 / 299.0, 0.5), (2.0 / 3.0, 1.0), (2.0 / 3.0, 2.0)].map(|(d, l)| matern(d / l).0).iter().product();
+        assert!((f64::from(kernel.of(&a, &b)) - wanted).abs() < 1e-6);
+        assert_eq!((kernel.with(&a)(&b), kernel.of(&b, &b)), (kernel.of(&a, &b), 1.0));
+    }
 
     #[test]
     fn matern_falls_from_one_and_its_derivative_is_right() {

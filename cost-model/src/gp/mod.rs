@@ -32,7 +32,9 @@ use crate::prior::{Prior, damped, undamped};
 const LEAST_ROWS: usize = 4;
 /// Most rows that lengths and noise are learned from: the fastest half, the others at random.
 const FIT_ROWS: usize = 100;
-/// Steps of a fit, and of one with fewer than [`FEW_ROWS`] rows.
+/// The same for rows that no longer change, which are learned from once.
+const FIT_ROWS_ONCE: usize = 160;
+/// Steps of a fit that goes on from an earlier one, and of a first one or one with fewer than [`FEW_ROWS`] rows.
 const STEPS: usize = 10;
 const FEW_STEPS: usize = 20;
 const FEW_ROWS: usize = 40;
@@ -126,14 +128,14 @@ impl GaussianProcess {
         Point { config: config.clone(), features }
     }
 
-    /// Learns lengths and noise from `rows` of values, and begins a new posterior with them.
-    fn refit(&mut self, rows: &[(&Config, f64)]) {
+    /// Learns lengths and noise from at most `most` of `rows`, and begins a new posterior with them.
+    fn refit(&mut self, rows: &[(&Config, f64)], most: usize) {
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by(|&a, &b| rows[a].1.total_cmp(&rows[b].1));
-        if order.len() > FIT_ROWS {
+        if order.len() > most {
             let rng = &mut ChaCha8Rng::seed_from_u64(rows.len() as u64);
-            order[FIT_ROWS / 2..].shuffle(rng);
-            order.truncate(FIT_ROWS);
+            order[most / 2..].shuffle(rng);
+            order.truncate(most);
         }
         let configs: Vec<&Config> = order.iter().map(|&at| rows[at].0).collect();
         let y: Vec<f64> = order.iter().map(|&at| rows[at].1).collect();
@@ -143,7 +145,7 @@ impl GaussianProcess {
         };
         let given = DMatrix::from_fn(y.len(), y.len(), inner);
         let coordinates = self.coordinates.as_ref().expect("invariant: set before");
-        let steps = if rows.len() < FEW_ROWS { FEW_STEPS } else { STEPS };
+        let steps = if rows.len() < FEW_ROWS || self.hyper.is_none() { FEW_STEPS } else { STEPS };
         let hyper = self.hyper.get_or_insert_with(|| Hyper::prior(coordinates.len()));
         if rows.len() >= LEAST_ROWS {
             hyper.fit(coordinates, &configs, &y, &given, steps);
@@ -199,7 +201,7 @@ impl Model for GaussianProcess {
         if enough || self.hyper.is_none() && self.sources.is_some() {
             let rows: Vec<(&Config, f64)> =
                 rows.iter().zip(&y).filter_map(|(row, y)| Some((&row.config, (*y)?))).collect();
-            self.refit(&rows);
+            self.refit(&rows, FIT_ROWS);
         }
         if self.hyper.is_none() {
             return;
@@ -271,7 +273,7 @@ impl Mean {
         let centre = rows.iter().map(|row| row.1).sum::<f64>() / rows.len().max(1) as f64;
         let rows: Vec<(&Config, f64)> = rows.iter().map(|(config, value)| (*config, value - centre)).collect();
         let mut process = GaussianProcess { coordinates: Some(coordinates::of(space)), ..GaussianProcess::default() };
-        process.refit(&rows);
+        process.refit(&rows, FIT_ROWS_ONCE);
         rows.iter().for_each(|(config, _)| process.posterior.push(process.point(config)));
         let solved = process.posterior.solve(rows.iter().map(|(_, value)| Some(single(*value))));
         let weights = process.posterior.weights(&solved);

@@ -84,10 +84,14 @@ impl Posterior {
 
     /// Appends to `solved` what the rows beyond it contribute to `L⁻¹k`.
     fn extend(&self, point: &Point, solved: &mut Vec<f32>) {
+        if solved.len() == self.rows.len() {
+            return;
+        }
+        let kernel = self.kernel.with(&point.config);
         for at in solved.len()..self.rows.len() {
-            let row = &self.factor[at];
-            let left = self.covariance(&self.rows[at], point) - dot(&row[..at], solved);
-            solved.push(left / row[at]);
+            let (row, other) = (&self.factor[at], &self.rows[at]);
+            let covariance = kernel(&other.config) + dot(&other.features, &point.features);
+            solved.push((covariance - dot(&row[..at], solved)) / row[at]);
         }
     }
 
@@ -116,7 +120,8 @@ impl Posterior {
 
     /// The mean of a configuration without features, with the weights of [`Posterior::weights`].
     pub(super) fn mean(&self, config: &Config, weights: &[f32]) -> f32 {
-        self.rows.iter().zip(weights).map(|(row, weight)| weight * self.kernel.of(&row.config, config)).sum()
+        let kernel = self.kernel.with(config);
+        self.rows.iter().zip(weights).map(|(row, weight)| weight * kernel(&row.config)).sum()
     }
 
     /// For each configuration the variance, and the mean of each of `targets`. `features` gives those of a configuration

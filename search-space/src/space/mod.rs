@@ -48,6 +48,7 @@ pub struct Config(Box<[u16]>);
 impl Deref for Config {
     type Target = [u16];
 
+    #[inline]
     fn deref(&self) -> &[u16] {
         &self.0
     }

@@ -35,10 +35,15 @@ const HAND_OVER: usize = 512;
 const CLIMB: (usize, usize) = (3, 16);
 /// First candidates that are chosen by other sources alone, where there are any.
 const BELIEVED: usize = 8;
+/// Rounds in which the neighbours of the best expected join them before the first choice, and how many have theirs join.
+const ASCENTS: usize = 4;
+const TOPS: usize = 16;
+/// Points that fill the space where there are other sources.
+const FILLED: usize = 2;
 /// Probability of a choice by other sources after that, at first and at last.
-const BELIEF: (f64, f64) = (0.6, 0.1);
+const BELIEF: (f64, f64) = (0.5, 0.05);
 /// Results without an improvement after which that probability has halved.
-const FADING: f64 = 4.0;
+const FADING: f64 = 2.0;
 /// What counts as an improvement, as a share of the time.
 const CLEARLY: f64 = 0.005;
 
@@ -80,6 +85,7 @@ impl Bayes {
     /// The same search, with a model that knows other sources. `fastest` are the configurations that were fast there.
     #[must_use]
     pub fn with_prior(mut self, model: Box<dyn Model>, fastest: Vec<Config>) -> Bayes {
+        self.evolution.start.shorten(FILLED);
         self.prior = Some(Sourced { model, fastest, chosen: 0, best_s: f64::INFINITY, since: 0 });
         self
     }
@@ -109,9 +115,18 @@ impl Bayes {
         model.learn(&space, history.rows());
         let best = model.best()?;
         self.pool.refresh(history, parents, rng);
-        // Before the first result there is nothing to improve on, and what is expected decides.
+        // Before the first result there is nothing to improve on, and what is expected decides. Everything depends on this
+        // one choice, so it is looked for longer.
         let best = (history.told() > 0).then_some(best);
-        let scores = improvements(model, &space, self.pool.configs(), best)?;
+        let mut scores = improvements(model, &space, self.pool.configs(), best)?;
+        for _ in 0..if best.is_none() && !Pool::is_whole(history) { ASCENTS } else { 0 } {
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            let tops: Vec<Config> = order.iter().take(TOPS).map(|&at| self.pool.configs()[at].clone()).collect();
+            let before = self.pool.configs().len();
+            tops.iter().flat_map(|top| space.neighbours(top)).for_each(|config| self.pool.add(config, history));
+            scores.extend(improvements(model, &space, &self.pool.configs()[before..], best)?);
+        }
         let (at, mut score) = largest(&scores)?;
         let mut choice = self.pool.configs()[at].clone();
         for _ in 0..if Pool::is_whole(history) { 0 } else { CLIMB.0 } {

@@ -14,8 +14,8 @@ use crate::space::Config;
 
 /// Spaces of up to this many configurations are in the pool as a whole.
 const WHOLE: u128 = 4096;
-/// Most configurations of a larger space.
-const MOST: usize = 2048;
+/// Of a larger space the pool keeps this many, and is cut back to them when it holds the second number.
+const KEPT: (usize, usize) = (1024, 1536);
 /// Random draws at the beginning.
 const FIRST: usize = 1024;
 /// Random draws that come in with each choice.
@@ -28,6 +28,8 @@ pub(super) struct Pool {
     configs: Vec<Config>,
     members: BTreeSet<Config>,
     filled: bool,
+    /// Whether it began with the whole space.
+    whole: bool,
 }
 
 impl Pool {
@@ -47,7 +49,7 @@ impl Pool {
             if !self.filled {
                 (0..space.count()).filter_map(|rank| space.unrank(rank)).for_each(|config| self.add(config, history));
             }
-            self.filled = true;
+            (self.filled, self.whole) = (true, true);
             return;
         }
         for _ in 0..if self.filled { DRAWS } else { FIRST } {
@@ -84,12 +86,12 @@ impl Pool {
 
     /// Drops the configurations with the lowest scores, given in the order of [`Pool::configs`], when there are too many.
     pub(super) fn prune(&mut self, scores: &[f64]) {
-        if self.members.len() <= MOST.max(usize::try_from(WHOLE).unwrap_or(usize::MAX)) {
+        if self.configs.len() < KEPT.1 || self.whole {
             return;
         }
         let mut order: Vec<usize> = (0..self.configs.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        order.truncate(MOST);
+        order.truncate(KEPT.0);
         order.sort_unstable();
         self.configs = order.into_iter().map(|at| self.configs[at].clone()).collect();
         self.members = self.configs.iter().cloned().collect();

@@ -63,6 +63,18 @@ impl Start {
         Start { steps, default }
     }
 
+    /// Leaves out points that only fill the space, beyond `most` of them.
+    pub(super) fn shorten(&mut self, most: usize) {
+        let mut left = most;
+        // The next steps are at the end; which points fill is drawn later, so it does not matter which of them go.
+        self.steps.retain(|step| {
+            let fill = matches!(step, Step::Fill(_));
+            let keep = !fill || left > 0;
+            left -= usize::from(fill && keep);
+            keep
+        });
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.steps.is_empty()
     }

@@ -19,6 +19,7 @@ mod lockstep;
 mod models;
 mod numpy;
 mod ratio;
+mod search;
 mod spaces;
 
 pub use lab::{Lab, Ran, kill_all};
@@ -77,13 +78,14 @@ pub struct Tally {
 }
 
 /// The names of the lists.
-pub const LISTS: &[&str] = &["night"];
+pub const LISTS: &[&str] = &["night", "search"];
 
 /// The bars of the list called `name`.
 #[must_use]
 pub fn list(name: &str) -> Option<Vec<Bar>> {
     match name {
         "night" => Some(night()),
+        "search" => Some(search::bars()),
         _ => None,
     }
 }

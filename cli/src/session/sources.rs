@@ -1,0 +1,101 @@
+//! What other searches measured, as a start for this one: other devices, other shapes, earlier nights.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use search_space::space::ParameterSpace;
+use search_space::strategy::{Row, Told};
+use search_space::{Schedule, Workload};
+use tuning_db::{Database, DbError, Observation};
+
+use super::search::told_of;
+
+/// Sources of one search; each costs time in every choice.
+const MOST: usize = 4;
+/// Fewest schedules of the searched space that a source must have.
+const LEAST_ROWS: usize = 16;
+
+/// Databases that searches learn from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<PathBuf>,
+    fingerprint: u64,
+}
+
+impl Sources {
+    /// Opens each file once, to see that it can be read and what it holds.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open(files: &[PathBuf]) -> Result<Sources, DbError> {
+        let mut text = String::new();
+        for file in files {
+            let info = Database::open(file)?.info()?;
+            text.push_str(&format!("{:?} {:?}\n", info.rows, info.targets));
+        }
+        // The leading digits of a hash of what the files hold.
+        let id = tuning_db::workload_id(&text).to_string();
+        let fingerprint = u64::from_str_radix(id.get(..16).unwrap_or_default(), 16).unwrap_or_default();
+        Ok(Sources { files: files.to_vec(), fingerprint: if files.is_empty() { 0 } else { fingerprint.max(1) } })
+    }
+
+    /// A number that changes with what the files hold; 0 without files. Searches that learn from something else are
+    /// other searches.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// What is stored of schedules that `space` has, one list per workload and target, the most alike workloads first.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn of(&self, workload: &Workload, space: &ParameterSpace) -> Result<Vec<Vec<Row>>, DbError> {
+        let mut found: Vec<(f64, Vec<Row>)> = Vec::new();
+        for file in &self.files {
+            let database = Database::open(file)?;
+            for question in database.questions()? {
+                let Ok(other) = Workload::parse(&question.workload) else { continue };
+                let observations = database.observations(&question.workload, &question.target)?.rows;
+                let rows = rows(&observations, space);
+                if rows.len() >= LEAST_ROWS {
+                    found.push((unlikeness(workload, &other), rows));
+                }
+            }
+        }
+        // Stable, so that equally alike ones keep the order of files and keys.
+        found.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(found.into_iter().take(MOST).map(|(_, rows)| rows).collect())
+    }
+
+    /// Whether `path` is one of the files.
+    #[must_use]
+    pub fn contains(&self, path: &Path) -> bool {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.files.iter().any(|file| real(file) == real(path))
+    }
+}
+
+/// How far apart two workloads are in arithmetic and memory, as sums of log ratios.
+fn unlikeness(a: &Workload, b: &Workload) -> f64 {
+    let ratio = |a: u64, b: u64| ((a.max(1) as f64) / (b.max(1) as f64)).ln().abs();
+    ratio(a.flops(), b.flops()) + ratio(a.min_bytes(), b.min_bytes())
+}
+
+/// The latest that is known of each schedule of `space`.
+fn rows(observations: &[Observation], space: &ParameterSpace) -> Vec<Row> {
+    let mut latest: BTreeMap<&Schedule, Told> = BTreeMap::new();
+    for observation in observations {
+        if let Some(told) = told_of(observation) {
+            latest.insert(&observation.schedule, told);
+        }
+    }
+    let row = |(schedule, told): (&Schedule, Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(told) });
+    latest.into_iter().filter_map(row).collect()
+}
