@@ -1,5 +1,9 @@
 //! The model on a synthetic landscape: it ranks unseen configurations, is deterministic, and helps the search.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and its figures are worth a look"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;

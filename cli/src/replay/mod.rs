@@ -114,12 +114,7 @@ impl Play for Playback<'_> {
 /// A fresh search of `space`. Each prior is a list of rows of the same kernel on another device, by positions in `space`;
 /// strategies that cannot learn from them leave them aside.
 #[must_use]
-pub fn strategy(
-    kind: StrategyKind,
-    space: &Arc<ParameterSpace>,
-    priors: &[Vec<Row>],
-    seed: u64,
-) -> Box<dyn Strategy> {
+pub fn strategy(kind: StrategyKind, space: &Arc<ParameterSpace>, priors: &[Vec<Row>], seed: u64) -> Box<dyn Strategy> {
     Method { strategy: kind, model: ModelKind::Trees, seed, sources: 0 }.build(space, None, priors)
 }
 

@@ -14,8 +14,8 @@ use search_space::strategy::{Candidate, Row, Strategy, Told};
 use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Event, Observation, Phase};
 
-use super::{Method, SessionError};
 use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
+use super::{Method, SessionError};
 
 /// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
 const MOST_KNOWN: usize = 4096;

@@ -96,6 +96,7 @@ fn rows(observations: &[Observation], space: &ParameterSpace) -> Vec<Row> {
             latest.insert(&observation.schedule, told);
         }
     }
-    let row = |(schedule, told): (&Schedule, Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(told) });
+    let row =
+        |(schedule, told): (&Schedule, Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(told) });
     latest.into_iter().filter_map(row).collect()
 }

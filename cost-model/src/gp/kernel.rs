@@ -106,7 +106,8 @@ mod tests {
         let coordinates = [coordinate(0, 300), coordinate(1, 4), coordinate(1, 4)];
         let kernel = Kernel::new(&coordinates, &[0.5, 1.0, 2.0]);
         let (a, b) = (Config::from(vec![10, 3]), Config::from(vec![250, 1]));
-        let wanted: f64 = [(240.0 / 299.0, 0.5), (2.0 / 3.0, 1.0), (2.0 / 3.0, 2.0)].map(|(d, l)| matern(d / l).0).iter().product();
+        let wanted: f64 =
+            [(240.0 / 299.0, 0.5), (2.0 / 3.0, 1.0), (2.0 / 3.0, 2.0)].map(|(d, l)| matern(d / l).0).iter().product();
         assert!((f64::from(kernel.of(&a, &b)) - wanted).abs() < 1e-6);
         assert_eq!((kernel.with(&a)(&b), kernel.of(&b, &b)), (kernel.of(&a, &b), 1.0));
     }

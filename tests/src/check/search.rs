@@ -41,10 +41,15 @@ pub(super) fn bars() -> Vec<Bar> {
     let runs = Rc::new(Runs::default());
     let mut bars = Vec::new();
     for (mark, least) in [("25", 0.88), ("50", 0.955), ("100", 0.988), ("200", 0.997)] {
-        bars.push(cold(&runs, &format!("cold @{mark}"), &format!("mean of the large spaces >= {least}"), move |runs| {
-            let mean = mean(runs.values().map(|run| frac(run, mark)));
-            Finding::of(mean >= least, format!("{mean:.4}"))
-        }));
+        bars.push(cold(
+            &runs,
+            &format!("cold @{mark}"),
+            &format!("mean of the large spaces >= {least}"),
+            move |runs| {
+                let mean = mean(runs.values().map(|run| frac(run, mark)));
+                Finding::of(mean >= least, format!("{mean:.4}"))
+            },
+        ));
     }
     bars.push(cold(&runs, "cold hit5", "within 5 % in >= 98 % of the runs", |runs| {
         let mean = mean(runs.values().map(|run| number(run, "hit5")));
@@ -103,14 +108,22 @@ pub(super) fn bars() -> Vec<Bar> {
         let name = "gemm-RTX_3090";
         let cold = runs.cold(lab)?;
         let same = ["frac", "hit5", "hit1", "p200"].iter().all(|key| renamed[name][key] == cold[name][key]);
-        let beside = format!("@50 {:.4}; with ordinals for values {:.4}", frac(&renamed[name], "50"), frac(&ordinals[name], "50"));
+        let beside = format!(
+            "@50 {:.4}; with ordinals for values {:.4}",
+            frac(&renamed[name], "50"),
+            frac(&ordinals[name], "50")
+        );
         Ok(Finding::of(same, format!("{}; {beside}", if same { "equal" } else { "different" })))
     }));
     bars.push(with(&runs, "engine time", "<= 5 ms of processor time per evaluation on gemm-RTX_3090", |runs, lab| {
         let ms = number(&runs.cold(lab)?["gemm-RTX_3090"], "cpu_ms_per_eval");
         Ok(Finding::of(ms <= 5.0, format!("{ms:.2} ms")))
     }));
-    bars.push(Bar::new("own matmul", "512^3 on a CPU: best of 60 trials <= best of 300 random ones, median of 10 seeds", own));
+    bars.push(Bar::new(
+        "own matmul",
+        "512^3 on a CPU: best of 60 trials <= best of 300 random ones, median of 10 seeds",
+        own,
+    ));
     bars.push(Bar::new("resume", "100 random cuts of the log: the same continuation", resume));
     bars
 }
@@ -137,7 +150,9 @@ fn kept(
     cell: &OnceCell<Result<Results, String>>,
     run: impl FnOnce() -> anyhow::Result<Results>,
 ) -> anyhow::Result<&Results> {
-    cell.get_or_init(|| run().map_err(|error| format!("{error:#}"))).as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    cell.get_or_init(|| run().map_err(|error| format!("{error:#}")))
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!("{error}"))
 }
 
 /// A bar on recorded spaces, skipped where there are none.
