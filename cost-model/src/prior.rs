@@ -2,8 +2,10 @@
 //!
 //! Each source becomes a model of its own, of log time over the source's best: sources differ in what they are slow at,
 //! and which of them is to be believed shows only in measurements here. The model is the mean of a Gaussian process; on
-//! recorded kernels it put a faster schedule first than boosted trees did, and is learned sooner (docs/search.md). Slow
-//! configurations need not be told apart precisely, so growth beyond [`SLOW`] is damped to a logarithm.
+//! recorded kernels it put a faster schedule first than boosted trees did, and is learned sooner (docs/search.md). It is
+//! learned twice, the second time over what the first models of the other sources leave: they measured elsewhere in the
+//! space, and devices are more alike than not. Slow configurations need not be told apart precisely, so growth beyond
+//! [`SLOW`] is damped to a logarithm.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -27,7 +29,10 @@ const FASTEST: usize = 32;
 /// What the records of other searches of the same space say.
 #[derive(Debug)]
 pub struct Prior {
-    sources: Vec<Mean>,
+    /// Of each source, over its own rows.
+    alone: Vec<Mean>,
+    /// Of each source, over what the others leave.
+    informed: Vec<Mean>,
     fastest: Vec<Config>,
 }
 
@@ -36,7 +41,8 @@ impl Prior {
     /// nothing worked, say nothing; `None` when that is all of them.
     #[must_use]
     pub fn new(space: &ParameterSpace, sources: &[Vec<Row>]) -> Option<Prior> {
-        let mut prior = Prior { sources: Vec::new(), fastest: Vec::new() };
+        let mut prior = Prior { alone: Vec::new(), informed: Vec::new(), fastest: Vec::new() };
+        let mut kept = Vec::new();
         for rows in sources {
             let mut rows = slowness(rows);
             if rows.len() < LEAST_ROWS {
@@ -48,15 +54,29 @@ impl Prior {
                 rows[MOST_ROWS / 2..].shuffle(&mut ChaCha8Rng::seed_from_u64(0));
                 rows.truncate(MOST_ROWS);
             }
-            prior.sources.push(Mean::new(space, &rows));
+            kept.push(rows);
         }
-        (!prior.sources.is_empty()).then_some(prior)
+        let learn = |rows: &Vec<(&Config, f64)>, others: &dyn Fn(&Config) -> Vec<f32>| {
+            let rows: Vec<_> = rows.iter().map(|&(config, value)| (config, value, others(config))).collect();
+            Mean::new(space, &rows)
+        };
+        prior.alone = kept.iter().map(|rows| learn(rows, &|_| Vec::new())).collect();
+        prior.informed = kept
+            .iter()
+            .enumerate()
+            .map(|(source, rows)| learn(rows, &|config| without(&prior.expect_alone(config), source)))
+            .collect();
+        (!kept.is_empty()).then_some(prior)
+    }
+
+    fn expect_alone(&self, config: &Config) -> Vec<f32> {
+        self.alone.iter().map(|source| source.of(config, &[]) as f32).collect()
     }
 
     /// How many sources say something.
     #[must_use]
     pub fn sources(&self) -> usize {
-        self.sources.len()
+        self.alone.len()
     }
 
     /// The fastest configurations of each source.
@@ -67,9 +87,16 @@ impl Prior {
 
     /// What each source expects of a configuration, as damped log time over the best.
     #[must_use]
-    pub fn expect(&self, config: &Config) -> Vec<f64> {
-        self.sources.iter().map(|source| source.of(config)).collect()
+    pub fn expect(&self, config: &Config) -> Vec<f32> {
+        let alone = self.expect_alone(config);
+        let informed = |(at, source): (usize, &Mean)| source.of(config, &without(&alone, at)) as f32;
+        self.informed.iter().enumerate().map(informed).collect()
     }
+}
+
+/// All values but one.
+fn without(values: &[f32], left_out: usize) -> Vec<f32> {
+    values.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, value)| *value).collect()
 }
 
 /// Log time over the best, damped where it is slow.

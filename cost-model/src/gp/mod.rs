@@ -90,23 +90,32 @@ impl Sources {
     fn look_up(&mut self, configs: &[Config]) {
         let new: Vec<Config> = configs.iter().filter(|config| !self.expected.contains_key(*config)).cloned().collect();
         for config in new {
-            let expected = self.prior.expect(&config).into_iter().map(single).collect();
+            let expected = self.prior.expect(&config);
             self.expected.insert(config, expected);
         }
     }
 
-    /// Expectations, and a constant, each with its share of the weight.
     fn features(&self, config: &Config) -> Vec<f32> {
-        let expected = &self.expected[config];
-        let weight = single(1.0 / expected.len() as f64).sqrt();
-        std::iter::once(&1.0).chain(expected).map(|value| weight * value).collect()
+        features(&self.expected[config])
     }
 
-    /// The mean of the sources.
     fn mean(&self, config: &Config) -> f64 {
-        let expected = &self.expected[config];
-        expected.iter().map(|value| f64::from(*value)).sum::<f64>() / expected.len() as f64
+        average(&self.expected[config])
     }
+}
+
+/// What others expect, and a constant, each with its share of the weight; nothing without others.
+fn features(expected: &[f32]) -> Vec<f32> {
+    if expected.is_empty() {
+        return Vec::new();
+    }
+    let weight = single(1.0 / expected.len() as f64).sqrt();
+    std::iter::once(&1.0).chain(expected).map(|value| weight * value).collect()
+}
+
+/// The mean of what others expect, 0 without others.
+fn average(expected: &[f32]) -> f64 {
+    expected.iter().map(|value| f64::from(*value)).sum::<f64>() / expected.len().max(1) as f64
 }
 
 impl GaussianProcess {
@@ -129,7 +138,7 @@ impl GaussianProcess {
     }
 
     /// Learns lengths and noise from at most `most` of `rows`, and begins a new posterior with them.
-    fn refit(&mut self, rows: &[(&Config, f64)], most: usize) {
+    fn refit(&mut self, rows: &[(Point, f64)], most: usize) {
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by(|&a, &b| rows[a].1.total_cmp(&rows[b].1));
         if order.len() > most {
@@ -137,11 +146,11 @@ impl GaussianProcess {
             order[most / 2..].shuffle(rng);
             order.truncate(most);
         }
-        let configs: Vec<&Config> = order.iter().map(|&at| rows[at].0).collect();
+        let configs: Vec<&Config> = order.iter().map(|&at| &rows[at].0.config).collect();
         let y: Vec<f64> = order.iter().map(|&at| rows[at].1).collect();
-        let points: Vec<Point> = configs.iter().map(|config| self.point(config)).collect();
         let inner = |i: usize, j: usize| {
-            points[i].features.iter().zip(&points[j].features).map(|(a, b)| f64::from(a * b)).sum()
+            let (a, b) = (&rows[order[i]].0.features, &rows[order[j]].0.features);
+            a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
         };
         let given = DMatrix::from_fn(y.len(), y.len(), inner);
         let coordinates = self.coordinates.as_ref().expect("invariant: set before");
@@ -199,8 +208,8 @@ impl Model for GaussianProcess {
         let known = y.iter().flatten().count();
         let enough = known >= LEAST_ROWS && known as f64 >= self.fitted as f64 * REFIT_GROWTH;
         if enough || self.hyper.is_none() && self.sources.is_some() {
-            let rows: Vec<(&Config, f64)> =
-                rows.iter().zip(&y).filter_map(|(row, y)| Some((&row.config, (*y)?))).collect();
+            let rows: Vec<(Point, f64)> =
+                rows.iter().zip(&y).filter_map(|(row, y)| Some((self.point(&row.config), (*y)?))).collect();
             self.refit(&rows, FIT_ROWS);
         }
         if self.hyper.is_none() {
@@ -253,13 +262,8 @@ impl Model for GaussianProcess {
     }
 }
 
-fn single(value: f64) -> f32 {
-    #[expect(clippy::cast_possible_truncation, reason = "standardised values need no more digits")]
-    let single = value as f32;
-    single
-}
-
-/// The mean of a process over rows that no longer change.
+/// The mean of a process over rows that no longer change: of values, or of what remains of them when what others expect
+/// was taken away.
 #[derive(Debug)]
 pub(crate) struct Mean {
     process: GaussianProcess,
@@ -268,20 +272,30 @@ pub(crate) struct Mean {
 }
 
 impl Mean {
-    /// Learns from configurations and values.
-    pub(crate) fn new(space: &ParameterSpace, rows: &[(&Config, f64)]) -> Mean {
-        let centre = rows.iter().map(|row| row.1).sum::<f64>() / rows.len().max(1) as f64;
-        let rows: Vec<(&Config, f64)> = rows.iter().map(|(config, value)| (*config, value - centre)).collect();
+    /// Learns from configurations, values, and what others expect of each configuration.
+    pub(crate) fn new(space: &ParameterSpace, rows: &[(&Config, f64, Vec<f32>)]) -> Mean {
+        let rest = |row: &(&Config, f64, Vec<f32>)| row.1 - average(&row.2);
+        let centre = rows.iter().map(rest).sum::<f64>() / rows.len().max(1) as f64;
+        let point = |row: &(&Config, f64, Vec<f32>)| Point { config: row.0.clone(), features: features(&row.2) };
+        let rows: Vec<(Point, f64)> = rows.iter().map(|row| (point(row), rest(row) - centre)).collect();
         let mut process = GaussianProcess { coordinates: Some(coordinates::of(space)), ..GaussianProcess::default() };
         process.refit(&rows, FIT_ROWS_ONCE);
-        rows.iter().for_each(|(config, _)| process.posterior.push(process.point(config)));
-        let solved = process.posterior.solve(rows.iter().map(|(_, value)| Some(single(*value))));
+        let (points, values): (Vec<Point>, Vec<f64>) = rows.into_iter().unzip();
+        points.into_iter().for_each(|point| process.posterior.push(point));
+        let solved = process.posterior.solve(values.into_iter().map(|value| Some(single(value))));
         let weights = process.posterior.weights(&solved);
         Mean { process, weights, centre }
     }
 
-    /// The value expected of a configuration.
-    pub(crate) fn of(&self, config: &Config) -> f64 {
-        self.centre + f64::from(self.process.posterior.mean(config, &self.weights))
+    /// The value expected of a configuration of which others expect `expected`.
+    pub(crate) fn of(&self, config: &Config, expected: &[f32]) -> f64 {
+        let point = Point { config: config.clone(), features: features(expected) };
+        self.centre + average(expected) + f64::from(self.process.posterior.mean(&point, &self.weights))
     }
+}
+
+fn single(value: f64) -> f32 {
+    #[expect(clippy::cast_possible_truncation, reason = "standardised values need no more digits")]
+    let single = value as f32;
+    single
 }

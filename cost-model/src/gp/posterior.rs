@@ -118,10 +118,11 @@ impl Posterior {
         left
     }
 
-    /// The mean of a configuration without features, with the weights of [`Posterior::weights`].
-    pub(super) fn mean(&self, config: &Config, weights: &[f32]) -> f32 {
-        let kernel = self.kernel.with(config);
-        self.rows.iter().zip(weights).map(|(row, weight)| weight * kernel(&row.config)).sum()
+    /// The mean at a point, with the weights of [`Posterior::weights`].
+    pub(super) fn mean(&self, point: &Point, weights: &[f32]) -> f32 {
+        let kernel = self.kernel.with(&point.config);
+        let covariance = |row: &Point| kernel(&row.config) + dot(&row.features, &point.features);
+        self.rows.iter().zip(weights).map(|(row, weight)| weight * covariance(row)).sum()
     }
 
     /// For each configuration the variance, and the mean of each of `targets`. `features` gives those of a configuration
