@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use search_space::space::{Config, ParameterSpace};
 use search_space::strategy::{Row, Told};
 
-use crate::gp::Mean;
+use crate::gp::{Mean, single};
 use crate::trees::logs;
 
 /// Log time over the best from which on growth is damped, and its unit there.
@@ -70,7 +70,7 @@ impl Prior {
     }
 
     fn expect_alone(&self, config: &Config) -> Vec<f32> {
-        self.alone.iter().map(|source| source.of(config, &[]) as f32).collect()
+        self.alone.iter().map(|source| single(source.of(config, &[]))).collect()
     }
 
     /// How many sources say something.
@@ -89,7 +89,7 @@ impl Prior {
     #[must_use]
     pub fn expect(&self, config: &Config) -> Vec<f32> {
         let alone = self.expect_alone(config);
-        let informed = |(at, source): (usize, &Mean)| source.of(config, &without(&alone, at)) as f32;
+        let informed = |(at, source): (usize, &Mean)| single(source.of(config, &without(&alone, at)));
         self.informed.iter().enumerate().map(informed).collect()
     }
 }
@@ -148,5 +148,7 @@ mod tests {
         assert_eq!((prior.sources(), prior.fastest().len()), (1, FASTEST));
         let expect = |x, y| prior.expect(&vec![x, y].into())[0];
         assert!(expect(20, 0) < expect(20, 12) && expect(20, 0) < expect(3, 0));
+        // Two sources know more than one.
+        assert_eq!(Prior::new(&space, &[rows.clone(), rows]).unwrap().expect(&vec![20, 0].into()).len(), 2);
     }
 }

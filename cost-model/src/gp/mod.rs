@@ -294,7 +294,8 @@ impl Mean {
     }
 }
 
-fn single(value: f64) -> f32 {
+/// In single precision, in which posteriors are kept.
+pub(crate) fn single(value: f64) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "standardised values need no more digits")]
     let single = value as f32;
     single
