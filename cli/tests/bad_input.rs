@@ -159,3 +159,25 @@ fn verbs_that_are_none() {
     refused(folder.path(), &["tune", WORKLOAD, "--device", "cpu"], &["--db"]);
     refused(folder.path(), &["db"], &["--help"]);
 }
+
+#[test]
+fn sources_that_are_none() {
+    let more = [WORKLOAD, "--device", "cpu", "--trials", "2", "--from"];
+    let with = |extra: &[&'static str]| more.iter().copied().chain(extra.iter().copied()).collect::<Vec<_>>();
+    tune(&["missing.tune"], &with(&["missing.tune"]));
+    tune(&["--strategy gp", "random"], &with(&["missing.tune", "--strategy", "random"]));
+    // A file cannot be learned from while it is tuned into.
+    let folder = tempfile::tempdir().unwrap();
+    let made = ["tune", WORKLOAD, "--device", "cpu", "--trials", "1", "--db", "night.tune", "-q"];
+    cargo_bin_cmd!("tilewright").args(made).current_dir(folder.path()).assert().success();
+    let mut itself = vec!["tune", "--db", "night.tune"];
+    itself.extend(with(&["./night.tune"]));
+    refused(folder.path(), &itself, &["night.tune", "leave --from out"]);
+}
+
+#[test]
+fn recordings_that_cannot_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), &["db", "record", "missing.tune", "out.json"], &["missing.tune"]);
+    refused(folder.path(), &["db", "record", "missing.tune", "out.csv"], &["out.csv", "NAME.json"]);
+}

@@ -120,6 +120,25 @@ fn a_night_from_tune_to_lookup() {
 }
 
 #[test]
+fn a_night_learns_from_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = ["tune", WORKLOAD, "--device", "cpu", "--trials", "40", "--db", "old.tune", "--strategy", "random", "-q"];
+    assert_eq!(tilewright(folder.path(), &old).status.code(), Some(0));
+    let trials = |db: &str, from: &[&str]| -> Vec<Value> {
+        let mut all = vec!["tune", WORKLOAD, "--device", "cpu", "--trials", "6", "--db", db, "--json"];
+        all.extend(from);
+        let lines = json(folder.path(), 0, &all);
+        lines.into_iter().filter(|line| line["kind"] == "trial").map(|mut line| line["schedule"].take()).collect()
+    };
+    let (alone, informed) = (trials("alone.tune", &[]), trials("new.tune", &["--from", "old.tune"]));
+    assert_eq!((alone.len(), &alone[0]), (6, &informed[0]), "the default comes first");
+    assert_ne!(alone[1..], informed[1..]);
+    // The same command goes on where it ended; without the source it is another search.
+    assert!(trials("new.tune", &["--from", "old.tune"]).is_empty());
+    assert!(!trials("new.tune", &[]).is_empty());
+}
+
+#[test]
 fn lines_for_programs() {
     let folder = tempfile::tempdir().unwrap();
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/models/resnet50.onnx");

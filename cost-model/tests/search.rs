@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use search_space::space::{Config, ParameterSpace, SpaceBuilder};
 use search_space::strategy::{Bayes, Evolution, Model, RandomSearch, Row, Strategy, Told};
-use tilewright_cost_model::{GaussianProcess, Trees};
+use tilewright_cost_model::{GaussianProcess, Prior, Trees};
 
 fn space() -> Arc<ParameterSpace> {
     let mut builder = SpaceBuilder::new();
@@ -163,4 +163,52 @@ fn the_model_helps_the_search() {
     );
     assert!(guided < random - 0.05 && guided < plain);
     assert!(process < guided, "half the trials are enough for it");
+}
+
+#[test]
+fn other_sources_help_and_wrong_ones_cost_little() {
+    let space = space();
+    // Another device: the same landscape on another scale.
+    let source = |seed: u64, wrong: bool| {
+        let mut known = sampled(&space, 400, seed);
+        if wrong {
+            let logs: Vec<f64> = known.iter().rev().map(|row| row.1).collect();
+            known.iter_mut().zip(logs).for_each(|(row, log)| row.1 = log);
+        }
+        rows(&known.into_iter().map(|(config, log)| (config, 1.3 * log + 2.0)).collect::<Vec<_>>())
+    };
+    let bayes = |prior: Option<Prior>, seed: u64| {
+        let search = Bayes::new(space.clone(), None, Box::new(GaussianProcess::new()), Box::new(Trees::new()), seed);
+        match prior {
+            None => search,
+            Some(prior) => {
+                let fastest = prior.fastest().to_vec();
+                search.with_prior(Box::new(GaussianProcess::with_prior(prior)), fastest)
+            }
+        }
+    };
+    let seeds = 6u32;
+    let mean = |trials: usize, prior: &dyn Fn(u64) -> Option<Prior>| {
+        let run = |seed: u64| best_of_one_by_one(&space, bayes(prior(seed), seed), trials);
+        (0..u64::from(seeds)).map(run).sum::<f64>() / f64::from(seeds)
+    };
+    let right = |seed: u64| Prior::new(&space, &[source(seed + 50, false)]);
+    let wrong = |seed: u64| Prior::new(&space, &[source(seed + 50, true)]);
+    let (informed, cold) = (mean(4, &right), mean(4, &|_| None));
+    let (misled, late) = (mean(60, &wrong), mean(60, &|_| None));
+    println!("ln(best of 4): {informed:.3}, cold {cold:.3}; ln(best of 60): misled {misled:.3}, cold {late:.3}");
+    assert!(informed < cold - 0.1, "{informed} {cold}");
+    assert!(misled < late + 0.03, "{misled} {late}");
+}
+
+fn best_of_one_by_one(space: &ParameterSpace, mut strategy: impl Strategy, trials: usize) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..trials {
+        for candidate in strategy.ask(1) {
+            let log = log_seconds(space, &candidate.config);
+            best = best.min(log);
+            strategy.tell(candidate.id, Told::Time { seconds: log.exp() });
+        }
+    }
+    best
 }
