@@ -162,10 +162,11 @@ fn verbs_that_are_none() {
 
 #[test]
 fn sources_that_are_none() {
-    let more = [WORKLOAD, "--device", "cpu", "--trials", "2", "--from"];
+    let more = [WORKLOAD, "--device", "cpu", "--trials", "2", "--strategy", "gp", "--from"];
     let with = |extra: &[&'static str]| more.iter().copied().chain(extra.iter().copied()).collect::<Vec<_>>();
     tune(&["missing.tune"], &with(&["missing.tune"]));
-    tune(&["--strategy gp", "random"], &with(&["missing.tune", "--strategy", "random"]));
+    let random = [WORKLOAD, "--device", "cpu", "--trials", "2", "--strategy", "random", "--from", "missing.tune"];
+    tune(&["--strategy gp", "random"], &random);
     // A file cannot be learned from while it is tuned into.
     let folder = tempfile::tempdir().unwrap();
     let made = ["tune", WORKLOAD, "--device", "cpu", "--trials", "1", "--db", "night.tune", "-q"];

@@ -151,7 +151,7 @@ pub(super) struct MethodArguments {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Search")]
     pub(super) seed: u64,
     /// How candidates are chosen
-    #[arg(long, value_enum, default_value_t = StrategyArgument::Gp, help_heading = "Search")]
+    #[arg(long, value_enum, default_value_t = StrategyArgument::Evolution, help_heading = "Search")]
     pub(super) strategy: StrategyArgument,
     /// Model that ranks an evolution's candidates before they are measured
     #[arg(long, value_enum, default_value_t = ModelArgument::Trees, help_heading = "Search")]

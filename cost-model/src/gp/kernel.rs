@@ -70,7 +70,10 @@ impl Kernel {
                 Some(value) => *value,
                 None => factor.compute(a[factor.param], b[factor.param]),
             };
-            lines.iter().map(factor).product()
+            // Two products: each multiplication waits for the one before.
+            let (pairs, rest) = lines.as_chunks::<2>();
+            let [even, odd] = pairs.iter().fold([1.0, 1.0], |[even, odd], [a, b]| [even * factor(a), odd * factor(b)]);
+            even * odd * rest.iter().map(factor).product::<f32>()
         }
     }
 }

@@ -14,8 +14,8 @@ use search_space::space::Config;
 
 use super::kernel::Kernel;
 
-/// Columns not asked for in so many calls are forgotten.
-const KEEP_CALLS: u64 = 3;
+/// Columns not asked for in so many calls are forgotten: more than a search makes between two looks at its whole pool.
+const KEEP_CALLS: u64 = 16;
 /// Least variance of a row that the others do not explain: below, rounding would decide.
 const LEAST_VARIANCE: f32 = 1e-4;
 
@@ -159,16 +159,40 @@ impl Posterior {
     }
 }
 
-/// An inner product with partial sums, which the compiler can keep in vector registers.
+/// An inner product with partial sums, which the compiler can keep in vector registers, added up as a tree: most are
+/// short, and a chain of additions at the end would take longer than the rest.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let mut sums = [0.0f32; LANES];
-    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(a, b)| a * b).sum();
-    for (a, b) in a_chunks.zip(b_chunks) {
-        for lane in 0..LANES {
-            sums[lane] += a[lane] * b[lane];
+    let (a_long, a_rest) = a.as_chunks::<16>();
+    let (b_long, b_rest) = b.as_chunks::<16>();
+    let mut long = [0.0f32; 16];
+    for (a, b) in a_long.iter().zip(b_long) {
+        for lane in 0..16 {
+            long[lane] += a[lane] * b[lane];
         }
     }
-    rest + sums.iter().sum::<f32>()
+    let mut short: [f32; 4] =
+        std::array::from_fn(|lane| (long[lane] + long[lane + 4]) + (long[lane + 8] + long[lane + 12]));
+    let (a_short, a_rest) = a_rest.as_chunks::<4>();
+    let (b_short, b_rest) = b_rest.as_chunks::<4>();
+    for (a, b) in a_short.iter().zip(b_short) {
+        for lane in 0..4 {
+            short[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    (short[0] + short[1]) + (short[2] + short[3]) + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inner_products_of_any_length() {
+        for n in [0, 1, 3, 15, 16, 17, 40, 100] {
+            let (a, b): (Vec<f32>, Vec<f32>) = (0..n).map(|i| (i as f32, 1.0 / (i + 1) as f32)).unzip();
+            let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((f64::from(dot(&a, &b)) - wanted).abs() <= 1e-5 * (1.0 + wanted), "{n}");
+        }
+    }
 }
