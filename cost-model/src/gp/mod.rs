@@ -86,7 +86,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// Makes [`Sources::point`] know these configurations.
+    /// Asks the sources about configurations that are new.
     fn look_up(&mut self, configs: &[Config]) {
         let new: Vec<Config> = configs.iter().filter(|config| !self.expected.contains_key(*config)).cloned().collect();
         for config in new {
