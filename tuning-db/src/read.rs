@@ -133,6 +133,23 @@ impl Database {
         Ok(questions)
     }
 
+    /// Every workload, target and generator of which something was measured, sorted: also where no look-up has an answer
+    /// yet, because the search goes on or was interrupted.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub fn measured(&self) -> Result<Vec<Question>, DbError> {
+        let snapshot = self.snapshot()?;
+        let mut questions = snapshot.all(
+            "SELECT DISTINCT w.key, t.key, o.generator FROM observation o JOIN workload w ON w.id = o.workload \
+             JOIN target t ON t.id = o.target",
+            params![],
+            |row| Ok(Question { workload: row.get(0)?, target: row.get(1)?, generator: row.get(2)? }),
+        )?;
+        questions.sort();
+        Ok(questions)
+    }
+
     /// All observations of a workload on a target, of every generator, oldest first.
     ///
     /// # Errors

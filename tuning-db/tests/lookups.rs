@@ -164,7 +164,11 @@ fn a_misses_message_names_what_differs() {
         miss(&database, "tw1;unfinished", TARGET, GENERATOR),
         Miss::NotFinished { observations: 1, ok: 1 }
     ));
+    // The unfinished one has no answer, but was measured.
     assert_eq!(database.questions().unwrap().len(), 2);
+    let measured = database.measured().unwrap();
+    assert!(measured.iter().any(|question| question.workload == "tw1;unfinished"));
+    assert_eq!(measured.len(), 3);
 }
 
 /// Random facts about a few schedules of a few workloads: look-up and view must agree everywhere.
