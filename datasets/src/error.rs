@@ -142,6 +142,26 @@ pub enum DatasetError {
         /// Its name without extension.
         stem: String,
     },
+    /// A header with two tables, of which one may be that of an earlier recording.
+    #[error("beside \"{}\" there are both {stem}.csv.gz and {stem}.csv; remove the one that is not its table", path.display())]
+    TwoTables {
+        /// The header.
+        path: PathBuf,
+        /// Its name without extension.
+        stem: String,
+    },
+    /// A file without measurements where a recorded space was expected.
+    #[error(
+        "\"{}\" {found}; a recorded space is a header with \"format\": \"replay-space/1\" and a table of measurements beside \
+         it (docs/spaces.md)",
+        path.display()
+    )]
+    NoMeasurements {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and what that lacks.
+        found: &'static str,
+    },
     /// The table of a recorded space is no CSV.
     #[error("\"{}\" is not the CSV that was expected", path.display())]
     Csv {
@@ -191,6 +211,22 @@ pub enum DatasetError {
         /// What the system said.
         #[source]
         source: std::io::Error,
+    },
+    /// A recorded space would replace the recording of something else.
+    #[error("\"{}\" is a recording of {kernel} on {device}; give the new one another name, or remove the old one", path.display())]
+    OtherRecording {
+        /// The file.
+        path: PathBuf,
+        /// Its kernel.
+        kernel: String,
+        /// Its device.
+        device: String,
+    },
+    /// A recorded space would replace something that is no recording, or lie beside an older table.
+    #[error("\"{}\" is in the way of a recording; give the recording another name, or remove that file", path.display())]
+    InTheWay {
+        /// The file.
+        path: PathBuf,
     },
     /// A size given for a symbolic dimension cannot be used.
     #[error("cannot bind \"{text}\": {problem}; write NAME=SIZE, for example batch=1")]

@@ -19,8 +19,10 @@ use crate::strategy::{Row, Told};
 pub struct Recorded {
     /// What became of it.
     pub outcome: Outcome,
-    /// Time of one run, in seconds: for [`Outcome::Ok`] and only for it.
+    /// Time of one run, in seconds: only for [`Outcome::Ok`], which has this or a bound.
     pub seconds: Option<f64>,
+    /// In place of a time: timing was cut off as clearly slower than others, and one run takes at least this many seconds.
+    pub at_least_seconds: Option<f64>,
     /// What it took to compile and measure; zero when that is not known.
     pub cost: Duration,
 }
@@ -28,7 +30,11 @@ pub struct Recorded {
 impl Recorded {
     /// What a search is told of it.
     pub fn told(&self) -> Told {
-        self.seconds.map_or(Told::Failed(self.outcome), |seconds| Told::Time { seconds })
+        match (self.seconds, self.at_least_seconds) {
+            (Some(seconds), _) => Told::Time { seconds },
+            (None, Some(at_least_seconds)) => Told::Censored { at_least_seconds },
+            (None, None) => Told::Failed(self.outcome),
+        }
     }
 }
 
@@ -56,8 +62,8 @@ pub enum RecordedError {
         /// The configuration as `parameter=value` words.
         schedule: String,
     },
-    /// A success without a time, or a failure with one, or a time that is no positive number.
-    #[error("{schedule} is recorded as {outcome} with {}; a time must be above 0 and belongs to what is ok", 
+    /// A success without a time or bound, one with both, a failure with one, or a time that is no positive number.
+    #[error("{schedule} is recorded as {outcome} with {}; a time must be above 0 and belongs to what is ok",
         seconds.as_ref().map_or("no time".to_owned(), |seconds| format!("a time of {seconds} s")))]
     Time {
         /// The configuration as `parameter=value` words.
@@ -67,8 +73,8 @@ pub enum RecordedError {
         /// Its time in seconds, as text.
         seconds: Option<String>,
     },
-    /// Nothing worked.
-    #[error("none of the {rows} recorded configurations is ok, so there is nothing to search for")]
+    /// Nothing worked and was timed to the end.
+    #[error("none of the {rows} recorded configurations has a time, so there is nothing to search for")]
     NothingWorks {
         /// How many there are.
         rows: usize,
@@ -85,8 +91,8 @@ pub enum RecordedError {
 /// let space = SpaceBuilder::new().param("tile", [8, 16]).build()?;
 /// let cost = Duration::from_millis(300);
 /// let rows = vec![
-///     (vec![0].into(), Recorded { outcome: Outcome::Ok, seconds: Some(0.004), cost }),
-///     (vec![1].into(), Recorded { outcome: Outcome::ResourceLimit, seconds: None, cost }),
+///     (vec![0].into(), Recorded { outcome: Outcome::Ok, seconds: Some(0.004), at_least_seconds: None, cost }),
+///     (vec![1].into(), Recorded { outcome: Outcome::ResourceLimit, seconds: None, at_least_seconds: None, cost }),
 /// ];
 /// let recorded = RecordedSpace::new("copy-T1000", "copy", "T1000", space, rows)?;
 /// let mut playback = recorded.play();
@@ -102,6 +108,8 @@ pub struct RecordedSpace {
     pub kernel: String,
     /// The device it ran on.
     pub device: String,
+    /// The size of the problem as text, where it is known apart from the kernel.
+    pub problem: Option<String>,
     space: Arc<ParameterSpace>,
     /// By number of the configuration.
     rows: Vec<Recorded>,
@@ -129,12 +137,18 @@ impl RecordedSpace {
             let rank = space.rank(&config).and_then(|rank| usize::try_from(rank).ok());
             let rank = rank.ok_or(RecordedError::NotInSpace { row })?;
             let schedule = || space.schedule(&config).to_string();
-            let usable = match recorded.seconds {
-                Some(seconds) => recorded.outcome == Outcome::Ok && seconds > 0.0 && seconds.is_finite(),
-                None => recorded.outcome != Outcome::Ok,
+            let usable = match (recorded.seconds, recorded.at_least_seconds) {
+                (Some(seconds), None) | (None, Some(seconds)) => {
+                    recorded.outcome == Outcome::Ok && seconds > 0.0 && seconds.is_finite()
+                }
+                (Some(_), Some(_)) => false,
+                (None, None) => recorded.outcome != Outcome::Ok,
             };
             if !usable {
-                let seconds = recorded.seconds.map(|seconds| seconds.to_string());
+                let seconds = match (recorded.seconds, recorded.at_least_seconds) {
+                    (Some(seconds), Some(bound)) => Some(format!("{seconds} s and at least {bound}")),
+                    (seconds, bound) => seconds.or(bound).map(|seconds| seconds.to_string()),
+                };
                 return Err(RecordedError::Time { schedule: schedule(), outcome: recorded.outcome, seconds });
             }
             if by_rank[rank].replace(recorded).is_some() {
@@ -148,7 +162,14 @@ impl RecordedSpace {
             return Err(RecordedError::NothingWorks { rows: rows.len() });
         }
         let (name, kernel, device) = (name.into(), kernel.into(), device.into());
-        Ok(RecordedSpace { name, kernel, device, space: Arc::new(space), rows })
+        Ok(RecordedSpace { name, kernel, device, problem: None, space: Arc::new(space), rows })
+    }
+
+    /// Whether both are recordings of one kernel on one device, whatever they are called: then one tells the results of
+    /// the other. The sizes of their problems count where both are known.
+    pub fn is_of_the_same(&self, other: &RecordedSpace) -> bool {
+        let problems = self.problem.as_ref().zip(other.problem.as_ref());
+        self.kernel == other.kernel && self.device == other.device && problems.is_none_or(|(a, b)| a == b)
     }
 
     /// The space, for strategies.
@@ -256,9 +277,16 @@ impl Judge<'_> {
         self.times[0].expect("invariant: something works")
     }
 
-    /// The times of all configurations in rising order, in seconds; those that failed are `None` and come last.
+    /// The times of all configurations in rising order, in seconds; those that failed or were cut off are `None` and come
+    /// last.
     pub fn times(&self) -> &[Option<f64>] {
         &self.times
+    }
+
+    /// The longest time that is known of any configuration, bounds included, in seconds.
+    pub fn slowest_s(&self) -> f64 {
+        let known = self.recorded.rows.iter().filter_map(|row| row.seconds.or(row.at_least_seconds));
+        known.fold(self.optimum_s(), f64::max)
     }
 
     /// How many configurations are at most `fraction` slower than the fastest: 0.05 means up to 1.05 times its time.

@@ -14,11 +14,15 @@ fn space() -> ParameterSpace {
 }
 
 fn ok(seconds: f64) -> Recorded {
-    Recorded { outcome: Outcome::Ok, seconds: Some(seconds), cost: Duration::from_millis(10) }
+    Recorded { outcome: Outcome::Ok, seconds: Some(seconds), at_least_seconds: None, cost: Duration::from_millis(10) }
 }
 
 fn failed(outcome: Outcome) -> Recorded {
-    Recorded { outcome, seconds: None, cost: Duration::from_millis(500) }
+    Recorded { outcome, seconds: None, at_least_seconds: None, cost: Duration::from_millis(500) }
+}
+
+fn cut_off(at_least_seconds: f64) -> Recorded {
+    Recorded { seconds: None, at_least_seconds: Some(at_least_seconds), ..ok(1.0) }
 }
 
 /// Five configurations: three times and two failures.
@@ -113,8 +117,18 @@ fn rows_that_are_not_one_per_configuration_are_refused() {
         (changed(|rows| rows[3].1.seconds = Some(f64::INFINITY)), "with a time of inf s"),
         (changed(|rows| rows[0].1.seconds = Some(1.0)), "a=4 b=1 is recorded as compile_error with a time of 1 s"),
         (
+            changed(|rows| rows[0].1.at_least_seconds = Some(1.0)),
+            "a=4 b=1 is recorded as compile_error with a time of 1 s",
+        ),
+        (changed(|rows| rows[3].1.at_least_seconds = Some(1.0)), "with a time of 0.104 s and at least 1 s"),
+        (changed(|rows| rows[3].1 = cut_off(0.0)), "a=2 b=1 is recorded as ok with a time of 0 s"),
+        (
+            changed(|rows| rows.iter_mut().for_each(|row| row.1 = cut_off(1.0))),
+            "none of the 5 recorded configurations has a time, so there is nothing to search for",
+        ),
+        (
             changed(|rows| rows.iter_mut().for_each(|row| row.1 = failed(Outcome::Crash))),
-            "none of the 5 recorded configurations is ok, so there is nothing to search for",
+            "none of the 5 recorded configurations has a time, so there is nothing to search for",
         ),
     ] {
         assert!(got.contains(wanted), "{got}");
@@ -125,4 +139,34 @@ fn rows_that_are_not_one_per_configuration_are_refused() {
 #[should_panic(expected = "strategies propose configurations of their space")]
 fn a_stranger_has_no_result() {
     recorded(rows()).unwrap().play().measure(&vec![2, 1].into());
+}
+
+#[test]
+fn what_was_cut_off_is_told_as_a_bound_and_is_never_the_best() {
+    let mut rows = rows();
+    rows[1].1 = cut_off(0.25);
+    // Below all times, as between two noisy nights; still nothing that a search may end with.
+    rows[3].1 = cut_off(0.05);
+    let recorded = recorded(rows).unwrap();
+    let mut playback = recorded.play();
+    assert_eq!(playback.measure(&vec![0, 0].into()), Told::Censored { at_least_seconds: 0.25 });
+    assert_eq!(playback.measure(&vec![1, 0].into()), Told::Censored { at_least_seconds: 0.05 });
+    assert_eq!((playback.evaluations(), playback.best_s()), (2, None));
+    let judge = recorded.judge();
+    assert_eq!(judge.times(), [Some(0.1), None, None, None, None]);
+    assert_eq!((judge.optimum_s(), judge.slowest_s(), judge.within(10.0)), (0.1, 0.25, 1));
+}
+
+#[test]
+fn a_recording_is_known_by_kernel_device_and_problem_not_by_its_name() {
+    let of = |name: &str, kernel: &str, device: &str, problem: Option<&str>| {
+        let mut recorded = RecordedSpace::new(name, kernel, device, space(), rows()).unwrap();
+        recorded.problem = problem.map(String::from);
+        recorded
+    };
+    let one = of("a", "k", "d", Some("[8]"));
+    assert!(one.is_of_the_same(&of("b", "k", "d", Some("[8]"))) && one.is_of_the_same(&of("b", "k", "d", None)));
+    for other in [of("a", "k", "d", Some("[9]")), of("a", "k2", "d", None), of("a", "k", "d2", Some("[8]"))] {
+        assert!(!one.is_of_the_same(&other));
+    }
 }

@@ -47,7 +47,9 @@ pub fn disguised(recorded: RecordedSpace, disguise: Disguise) -> anyhow::Result<
     }
     let rows: Vec<_> = recorded.rows().map(|(config, row)| (config, *row)).collect();
     builder.table(rows.iter().map(|(config, _)| config.to_vec()).collect());
-    Ok(RecordedSpace::new(&recorded.name, &recorded.kernel, &recorded.device, builder.build()?, rows)?)
+    let mut disguised = RecordedSpace::new(&recorded.name, &recorded.kernel, &recorded.device, builder.build()?, rows)?;
+    disguised.problem = recorded.problem;
+    Ok(disguised)
 }
 
 /// A constraint with other names for its parameters, which must need no back quotes. Text between quotes is a value.

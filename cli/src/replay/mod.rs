@@ -28,7 +28,7 @@ use search_space::{Playback, RecordedSpace};
 pub use disguise::{Disguise, disguised};
 pub use prior::Prior;
 pub use score::{MARKS, Run, Score, Yardstick, expected_best, score};
-pub use stored::{Question, StoredError, stored};
+pub use stored::{Question, StoredError, stored, stored_all};
 pub use synthetic::Synthetic;
 
 use crate::Stop;
@@ -92,8 +92,9 @@ impl Ground for RecordedSpace {
     }
 
     fn yardstick(&self, draws: usize) -> Yardstick {
-        let times = self.judge().times().to_vec();
-        Yardstick::of(times, draws).expect("invariant: something works in a recorded space")
+        let judge = self.judge();
+        let times = judge.times().iter().copied();
+        Yardstick::of(times, judge.slowest_s(), draws).expect("invariant: something works in a recorded space")
     }
 }
 

@@ -28,7 +28,7 @@ fn recorded(name: &str, slow: f64) -> RecordedSpace {
         let log = slow * (at(0) - 3.0).powi(2) / 9.0 + (at(1) - 5.0).abs() / 9.0 + at(2) / 3.0 + at(3) * at(1) / 30.0;
         let seconds = (!failed).then(|| 1e-3 * log.exp());
         let outcome = if failed { Outcome::CompileError } else { Outcome::Ok };
-        Recorded { outcome, seconds, cost: Duration::from_millis(500) }
+        Recorded { outcome, seconds, at_least_seconds: None, cost: Duration::from_millis(500) }
     };
     let rows = configs.iter().map(|config| (config.clone(), result(config))).collect();
     RecordedSpace::new(name, "toy", name, builder.build().unwrap(), rows).unwrap()
@@ -194,7 +194,8 @@ fn foreign() -> RecordedSpace {
     let space = builder.build().unwrap();
     let row = |rank| {
         let seconds = 1.0 + rank as f64;
-        let recorded = Recorded { outcome: Outcome::Ok, seconds: Some(seconds), cost: Duration::ZERO };
+        let cost = Duration::ZERO;
+        let recorded = Recorded { outcome: Outcome::Ok, seconds: Some(seconds), at_least_seconds: None, cost };
         (space.unrank(rank).unwrap(), recorded)
     };
     let rows = (0..space.count()).map(row).collect();
@@ -243,7 +244,8 @@ fn another_kernel_is_no_prior() {
         let mut builder = SpaceBuilder::new();
         build(&mut builder);
         let space = builder.build().unwrap();
-        let recorded = Recorded { outcome: Outcome::Ok, seconds: Some(1.0), cost: Duration::ZERO };
+        let cost = Duration::ZERO;
+        let recorded = Recorded { outcome: Outcome::Ok, seconds: Some(1.0), at_least_seconds: None, cost };
         let rows = (0..space.count()).map(|rank| (space.unrank(rank).unwrap(), recorded)).collect();
         let source = RecordedSpace::new("other", "other", "b", space, rows).unwrap();
         Prior::of(&source, ground.space()).is_some()

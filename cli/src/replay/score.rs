@@ -1,7 +1,8 @@
 //! How good a search was, judged by all that is known of the space.
 //!
-//! One rule for everything that did not work: it counts as the worst time of the space. So a search that has measured
-//! nothing but failures so far, and random draws that were all failures, stand equally badly, and a failure is never free.
+//! One rule for everything that has no time, because it failed or was cut off as clearly slower: it counts as the worst time
+//! of the space. So a search that has measured nothing but failures so far, and random draws that were all failures, stand
+//! equally badly, and a failure is never free.
 //!
 //! The score P is that of Willemsen et al., "A Methodology for Comparing Optimization Algorithms for Auto-Tuning", 2024:
 //! the mean over evaluations `t` of
@@ -31,17 +32,17 @@ const LEAST_GAP: f64 = 1e-9;
 pub struct Yardstick {
     /// The fastest time of the space.
     pub optimum_s: f64,
-    /// The slowest time of the space, which stands for everything that failed.
+    /// The slowest time of the space, which stands for everything that failed or was cut off.
     pub worst_s: f64,
     /// The expected best after 1, 2, ... random draws.
     pub baseline_s: Vec<f64>,
 }
 
 impl Yardstick {
-    /// The yardstick of a space with these times (`None`: failed), in any order, for as many as `draws` evaluations.
-    /// `None` when nothing works.
+    /// The yardstick of a space with these times (`None`: failed or cut off), in any order, for as many as `draws`
+    /// evaluations. Something takes at least `slowest_s`. `None` when nothing works.
     #[must_use]
-    pub fn of(times_s: impl IntoIterator<Item = Option<f64>>, draws: usize) -> Option<Yardstick> {
+    pub fn of(times_s: impl IntoIterator<Item = Option<f64>>, slowest_s: f64, draws: usize) -> Option<Yardstick> {
         let (mut sorted, mut failed) = (Vec::new(), 0usize);
         for time in times_s {
             match time {
@@ -50,7 +51,8 @@ impl Yardstick {
             }
         }
         sorted.sort_by(f64::total_cmp);
-        let (&optimum_s, &worst_s) = (sorted.first()?, sorted.last()?);
+        let (&optimum_s, &slowest_timed_s) = (sorted.first()?, sorted.last()?);
+        let worst_s = slowest_timed_s.max(slowest_s);
         sorted.resize(sorted.len() + failed, worst_s);
         let draws = draws.min(sorted.len());
         let baseline_s = (1..=draws).map(|t| expected_best(&sorted, t)).collect();
@@ -95,8 +97,8 @@ pub struct Run {
 /// The score of all seeds of a strategy in a space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// For each of [`MARKS`] within the budget: the mean over seeds of optimum / best so far, 0 before anything worked.
-    /// A search of all of a small space stands still after it.
+    /// For each of [`MARKS`] within the budget and for the budget: the mean over seeds of optimum / best so far, 0 before
+    /// anything worked. A search of all of a small space stands still after it.
     pub frac: Vec<(usize, f64)>,
     /// Share of seeds that came within 5 % of the optimum.
     pub hit5: f64,
@@ -141,7 +143,8 @@ pub fn score(runs: &[Run], yardstick: &Yardstick, budget: usize) -> Option<Score
     Some(Score {
         frac: MARKS
             .into_iter()
-            .filter(|&mark| mark <= budget)
+            .filter(|&mark| mark < budget)
+            .chain([budget])
             .map(|mark| (mark, mean(&|run| frac(run, mark))))
             .collect(),
         hit5: hit(0.05),
@@ -227,12 +230,23 @@ mod tests {
 
     #[test]
     fn failures_count_as_the_worst_time() {
-        let yardstick = Yardstick::of([Some(2.0), None, Some(1.0), None, Some(4.0)], 200).unwrap();
+        let yardstick = Yardstick::of([Some(2.0), None, Some(1.0), None, Some(4.0)], 0.0, 200).unwrap();
         assert_eq!((yardstick.optimum_s, yardstick.worst_s, yardstick.baseline_s.len()), (1.0, 4.0, 5));
         assert!(close(yardstick.baseline_s[0], (1.0 + 2.0 + 3.0 * 4.0) / 5.0));
         // Without the failures the draws would be better than they are.
-        assert!(yardstick.baseline_s[0] > Yardstick::of([Some(2.0), Some(1.0), Some(4.0)], 1).unwrap().baseline_s[0]);
-        assert_eq!(Yardstick::of([None, None], 5), None);
+        assert!(
+            yardstick.baseline_s[0] > Yardstick::of([Some(2.0), Some(1.0), Some(4.0)], 0.0, 1).unwrap().baseline_s[0]
+        );
+        assert_eq!(Yardstick::of([None, None], 0.0, 5), None);
+    }
+
+    #[test]
+    fn what_was_cut_off_counts_as_the_largest_bound() {
+        let yardstick = Yardstick::of([Some(1.0), Some(2.0), None], 9.0, 200).unwrap();
+        assert_eq!((yardstick.optimum_s, yardstick.worst_s), (1.0, 9.0));
+        assert!(close(yardstick.baseline_s[0], (1.0 + 2.0 + 9.0) / 3.0));
+        // A bound below a time says nothing new.
+        assert_eq!(Yardstick::of([Some(1.0), Some(2.0), None], 1.5, 200).unwrap().worst_s, 2.0);
     }
 
     #[test]
@@ -241,7 +255,8 @@ mod tests {
         // 0 stands for nothing yet.
         let runs = [run(&[0.0, 2.0, 1.0]), run(&[4.0, 4.0, 1.04])];
         let score = score(&runs, &yardstick, 3).unwrap();
-        assert_eq!(score.frac, [(1, (0.0 + 0.25) / 2.0)]);
+        let at_the_budget = (1.0 + 1.0 / 1.04) / 2.0;
+        assert_eq!(score.frac, [(1, (0.0 + 0.25) / 2.0), (3, at_the_budget)]);
         assert_eq!((score.hit5, score.hit1, score.need5), (1.0, 0.5, Some(3.0)));
         // Means over seeds of the best so far: 6, 3, 1.02.
         assert!(close(score.p.unwrap(), (-1.0 / 4.0 + 0.0 / 2.0 + 0.98 / 1.0) / 3.0));
@@ -252,7 +267,7 @@ mod tests {
 
     #[test]
     fn marks_beyond_a_small_space_show_its_end_and_beyond_the_budget_nothing() {
-        let yardstick = Yardstick::of([Some(1.0), Some(2.0), Some(4.0)], 200).unwrap();
+        let yardstick = Yardstick::of([Some(1.0), Some(2.0), Some(4.0)], 0.0, 200).unwrap();
         let done = score(&[run(&[4.0, 2.0, 1.0])], &yardstick, 10).unwrap();
         assert_eq!(done.frac, [(1, 0.25), (5, 1.0), (10, 1.0)]);
         // What came after the budget does not count.
@@ -267,7 +282,7 @@ mod tests {
     #[test]
     fn random_draws_score_about_nothing_the_optimum_at_once_one_and_failures_less_than_nothing() {
         let times: Vec<Option<f64>> = (0..60).map(|i| (i % 3 > 0).then(|| 1.0 + f64::from(i * i % 59))).collect();
-        let yardstick = Yardstick::of(times.iter().copied(), 40).unwrap();
+        let yardstick = Yardstick::of(times.iter().copied(), 0.0, 40).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let drawn: Vec<Run> = (0..4000)
             .map(|_| {
@@ -292,10 +307,10 @@ mod tests {
     #[test]
     fn a_score_ends_where_draws_cannot_miss() {
         // Two draws of these three find the optimum for certain.
-        let yardstick = Yardstick::of([Some(1.0), Some(1.0), Some(3.0)], 3).unwrap();
+        let yardstick = Yardstick::of([Some(1.0), Some(1.0), Some(3.0)], 0.0, 3).unwrap();
         let score = |best: &[f64]| score(&[run(best)], &yardstick, 3).unwrap().p;
         assert!(close(score(&[3.0, 1.0, 1.0]).unwrap(), (5.0 / 3.0 - 3.0) / (2.0 / 3.0)));
-        let flat = Yardstick::of([Some(1.0), Some(1.0)], 2).unwrap();
+        let flat = Yardstick::of([Some(1.0), Some(1.0)], 0.0, 2).unwrap();
         assert_eq!(super::score(&[run(&[1.0])], &flat, 2).unwrap().p, None);
     }
 }

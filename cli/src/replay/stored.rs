@@ -4,6 +4,7 @@
 //! which everything was measured; a file filled by uniform draws (`tune --strategy random`) is the fairest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use measure::DeviceSpec;
@@ -14,6 +15,9 @@ use search_space::{Outcome, Recorded, RecordedError, RecordedSpace, Schedule, Va
 use tuning_db::{Database, DbError, Observation, Phase};
 
 use crate::session::COST_NS;
+
+/// Most workloads and targets that a message lists.
+const MOST_LISTED: usize = 4;
 
 /// Which part of a database is meant. What is left open must be clear from what is stored.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +44,10 @@ pub enum StoredError {
         reason: String,
     },
     /// Nothing stored fits the question.
-    #[error("no measurements of that workload and device in {path}; it holds {known}")]
+    #[error("no measurements{asked} in {path}; it holds {known}")]
     Nothing {
+        /// The workload and the device that were asked for, as ` of ...` and ` on ...`.
+        asked: String,
         /// The file.
         path: String,
         /// Workloads and targets that it holds.
@@ -63,18 +69,119 @@ pub enum StoredError {
     Recorded(#[from] RecordedError),
 }
 
+impl StoredError {
+    /// Whether the answer is no: there are no measurements. Otherwise the question or the file is wrong.
+    #[must_use]
+    pub fn is_no(&self) -> bool {
+        matches!(self, StoredError::Nothing { .. } | StoredError::Recorded(RecordedError::NothingWorks { .. }))
+    }
+}
+
 /// Reads what is stored of one workload on one target as a recorded space called `name`.
 ///
-/// A schedule measured several times has the median of its screenings, else of its finals. One that was dropped as slow
-/// has the largest time that it is known to exceed; that is well above the best. A schedule costs what compiling, verifying
-/// and timing it took, where the file has that.
+/// A schedule measured several times has the median of its screenings, else of its finals. One that was only ever cut off
+/// as slow has a bound, the largest time that it is known to exceed. A schedule costs what compiling, verifying and timing
+/// it took, where the file has that.
 ///
 /// # Errors
 /// When the question has no single answer, or nothing that worked is stored.
 pub fn stored(name: &str, database: &Database, question: &Question) -> Result<RecordedSpace, StoredError> {
-    let (workload, target, observations) = select(database, question)?;
+    let all = Measured::all(database)?;
+    let mut found = Vec::new();
+    for one in &all {
+        if one.fits(question)? {
+            found.push(one);
+        }
+    }
+    let path = database.path().display().to_string();
+    match found[..] {
+        [one] => one.space(name),
+        [] => Err(StoredError::Nothing { asked: question.to_string(), path, known: listed(&all) }),
+        _ => Err(StoredError::Several { path, known: listed(found) }),
+    }
+}
+
+/// All of a database: for each workload and target of which something worked, a recorded space called `name`.
+///
+/// # Errors
+/// When the file cannot be read, or holds no measurements.
+pub fn stored_all(name: &str, database: &Database) -> Result<Vec<RecordedSpace>, StoredError> {
+    let spaces: Vec<_> = Measured::all(database)?.iter().map(|one| one.space(name)).collect();
+    if spaces.is_empty() {
+        let (asked, path) = (String::new(), database.path().display().to_string());
+        return Err(StoredError::Nothing { asked, path, known: listed(&[]) });
+    }
+    spaces.into_iter().filter(|space| !space.as_ref().is_err_and(StoredError::is_no)).collect()
+}
+
+impl fmt::Display for Question {
+    /// ` of ...` and ` on ...`, as far as it says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(workload) = &self.workload {
+            write!(f, " of {}", workload.summary())?;
+        }
+        if let Some(device) = &self.device {
+            write!(f, " on {device}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is stored of one workload on one target; not nothing.
+struct Measured {
+    /// The workload's key.
+    workload: String,
+    /// Its short form.
+    summary: String,
+    target: String,
+    observations: Vec<Observation>,
+}
+
+impl Measured {
+    /// Everything that kernels of this build's generator gave, finished searches and others.
+    fn all(database: &Database) -> Result<Vec<Measured>, StoredError> {
+        let mut all = Vec::new();
+        for tuning_db::Question { workload, target, generator } in database.measured()? {
+            if generator != crate::GENERATOR {
+                continue;
+            }
+            let mut observations = database.observations(&workload, &target)?.rows;
+            observations.retain(|observation| observation.generator == generator);
+            if !observations.is_empty() {
+                let summary =
+                    Workload::parse(&workload).map_or_else(|_| workload.clone(), |workload| workload.summary());
+                all.push(Measured { workload, summary, target, observations });
+            }
+        }
+        Ok(all)
+    }
+
+    fn fits(&self, question: &Question) -> Result<bool, StoredError> {
+        let device = question.device.as_ref().map_or(Ok(true), |device| is_device(&self.target, device))?;
+        Ok(device && question.workload.as_ref().is_none_or(|workload| workload.key() == self.workload))
+    }
+
+    fn space(&self, name: &str) -> Result<RecordedSpace, StoredError> {
+        space(name, &self.summary, &self.target, &self.observations)
+    }
+}
+
+/// The first few workloads and targets as text.
+fn listed<'a>(all: impl IntoIterator<Item = &'a Measured>) -> String {
+    let mut all = all.into_iter().map(|one| format!("{} on {}", one.summary, one.target));
+    let mut texts: Vec<String> = all.by_ref().take(MOST_LISTED).collect();
+    match all.count() {
+        _ if texts.is_empty() => return "none".into(),
+        0 => {}
+        more => texts.push(format!("{more} more")),
+    }
+    texts.join(", ")
+}
+
+/// The recorded space of these observations.
+fn space(name: &str, kernel: &str, target: &str, observations: &[Observation]) -> Result<RecordedSpace, StoredError> {
     let mut measured: BTreeMap<Schedule, Vec<&Observation>> = BTreeMap::new();
-    for observation in &observations {
+    for observation in observations {
         measured.entry(observation.schedule.clone()).or_default().push(observation);
     }
     let mut domains: BTreeMap<&str, BTreeSet<Value>> = BTreeMap::new();
@@ -105,39 +212,7 @@ pub fn stored(name: &str, database: &Database, question: &Question) -> Result<Re
         builder.values(*parameter, values.iter().cloned().collect());
     }
     builder.table(rows.iter().map(|(config, _)| config.to_vec()).collect());
-    Ok(RecordedSpace::new(name, workload, target, builder.build()?, rows)?)
-}
-
-/// The one workload and target that are meant, with their observations.
-fn select(database: &Database, question: &Question) -> Result<(String, String, Vec<Observation>), StoredError> {
-    let workloads: BTreeSet<String> = match &question.workload {
-        Some(workload) => [workload.key()].into(),
-        None => database.questions()?.into_iter().map(|question| question.workload).collect(),
-    };
-    let targets: Vec<String> = database.info()?.targets.into_keys().collect();
-    let fits = |target: &String| question.device.as_ref().map_or(Ok(true), |device| is_device(target, device));
-    let (mut found, mut known) = (Vec::new(), Vec::new());
-    for target in &targets {
-        let fits = fits(target)?;
-        for workload in &workloads {
-            let mut observations = database.observations(workload, target)?.rows;
-            observations.retain(|observation| observation.generator == crate::GENERATOR);
-            if observations.is_empty() {
-                continue;
-            }
-            let summary = Workload::parse(workload).map_or_else(|_| workload.clone(), |workload| workload.summary());
-            known.push(format!("{summary} on {target}"));
-            if fits {
-                found.push((summary, target.clone(), observations));
-            }
-        }
-    }
-    let path = database.path().display().to_string();
-    let known = if known.is_empty() { "nothing else".to_owned() } else { known.join(", ") };
-    if found.len() > 1 {
-        return Err(StoredError::Several { path, known });
-    }
-    found.pop().ok_or(StoredError::Nothing { path, known })
+    Ok(RecordedSpace::new(name, kernel, target, builder.build()?, rows)?)
 }
 
 /// Whether the target with this key is what `--device` calls `device`.
@@ -166,21 +241,23 @@ fn result(observations: &[&Observation]) -> Recorded {
             observations.iter().filter(|o| o.phase == phase && o.outcome == Outcome::Ok && o.at_least_ns.is_none());
         median(&whole.filter_map(|o| median(&o.samples_ns)).collect::<Vec<f64>>())
     };
-    let bound =
-        || observations.iter().filter(|o| o.outcome == Outcome::Ok).filter_map(|o| o.at_least_ns).reduce(f64::max);
-    let ns = times(Phase::Screen).or_else(|| times(Phase::Final)).or_else(bound).filter(|ns| *ns > 0.0);
+    let bounds = observations.iter().filter(|o| o.outcome == Outcome::Ok).filter_map(|o| o.at_least_ns);
+    let ns = times(Phase::Screen).or_else(|| times(Phase::Final)).filter(|ns| *ns > 0.0);
+    let at_least_ns = bounds.reduce(f64::max).filter(|at_least| ns.is_none() && *at_least > 0.0);
     let cost = observations.iter().find_map(|o| o.environment.get(COST_NS)?.parse().ok());
     let failed = observations.iter().map(|o| o.outcome).find(|outcome| *outcome != Outcome::Ok);
     Recorded {
         // Verified but without a usable time: as a search is told of it.
-        outcome: if ns.is_some() { Outcome::Ok } else { failed.unwrap_or(Outcome::ResourceLimit) },
+        outcome: if ns.or(at_least_ns).is_some() { Outcome::Ok } else { failed.unwrap_or(Outcome::ResourceLimit) },
         seconds: ns.map(|ns| ns / 1e9),
+        at_least_seconds: at_least_ns.map(|ns| ns / 1e9),
         cost: Duration::from_nanos(cost.unwrap_or(0)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use search_space::strategy::Told;
     use tuning_db::{Writer, WriterOptions};
 
     use super::*;
@@ -245,19 +322,23 @@ mod tests {
             let texts: Vec<String> = space
                 .rows()
                 .map(|(config, row)| {
-                    let ns = row.seconds.map(|seconds| (seconds * 1e9).round());
-                    format!("{}: {} {ns:?} {:?}", space.space().schedule(&config), row.outcome, row.cost)
+                    let told = match row.told() {
+                        Told::Time { seconds } => format!("{} ns", (seconds * 1e9).round()),
+                        Told::Censored { at_least_seconds } => format!(">= {} ns", (at_least_seconds * 1e9).round()),
+                        Told::Failed(outcome) => outcome.to_string(),
+                    };
+                    format!("{}: {told} {:?}", space.space().schedule(&config), row.cost)
                 })
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect();
             let wanted = [
-                "order=- tile=1 vector=4: ok Some(700.0) 5ms",
-                "order=ij tile=1 vector=-: ok Some(400.0) 5ms",
-                "order=ij tile=16 vector=-: timeout None 5ms",
-                "order=ij tile=2 vector=-: ok Some(250.0) 5ms",
-                "order=ij tile=4 vector=-: ok Some(900.0) 5ms",
-                "order=ij tile=8 vector=-: wrong None 0ns",
+                "order=- tile=1 vector=4: 700 ns 5ms",
+                "order=ij tile=1 vector=-: 400 ns 5ms",
+                "order=ij tile=16 vector=-: timeout 5ms",
+                "order=ij tile=2 vector=-: 250 ns 5ms",
+                "order=ij tile=4 vector=-: >= 900 ns 5ms",
+                "order=ij tile=8 vector=-: wrong 0ns",
             ];
             assert_eq!(texts, wanted);
             assert_eq!((space.name.as_str(), space.device.as_str()), ("night", CPU));
@@ -269,7 +350,8 @@ mod tests {
         let small = workload(16).key();
         let observations = vec![
             Observation { phase: Phase::Final, ..observation(1, Outcome::Ok, &[300.0]) },
-            Observation { workload: small, phase: Phase::Final, ..observation(1, Outcome::Ok, &[300.0]) },
+            // Of this one there is no final: the search goes on, or was interrupted.
+            Observation { workload: small, ..observation(1, Outcome::Ok, &[300.0]) },
             Observation { target: VULKAN.into(), ..observation(1, Outcome::Crash, &[]) },
         ];
         with(observations, |database| {
@@ -282,13 +364,71 @@ mod tests {
             let text = |n, device| ask(n, device).unwrap_err().to_string();
             assert_eq!(
                 text(Some(8), Some("vulkan")),
-                "none of the 1 recorded configurations is ok, so there is nothing to search for"
+                "none of the 1 recorded configurations has a time, so there is nothing to search for"
             );
-            assert!(text(None, None).contains("choose with --workload and --device"));
-            assert!(text(Some(8), None).contains("llvmpipe"));
-            assert!(text(Some(32), None).contains("it holds nothing else"));
-            assert!(text(Some(8), Some("cpu:threads=2")).contains("no measurements"));
+            let several = text(None, None);
+            assert!(several.contains("choose with --workload and --device"), "{several}");
+            assert!(["8x8x8", "8x16x8"].iter().all(|shape| several.contains(shape)), "{several}");
+            // Only what could be meant.
+            let several = text(Some(8), None);
+            assert!(several.contains("llvmpipe") && !several.contains("8x16x8"), "{several}");
+            let nothing = text(Some(32), None);
+            assert!(nothing.contains("no measurements of matmul 8x32x8 f32 in "), "{nothing}");
+            assert!(
+                nothing.contains("it holds matmul 8x16x8 f32 on tt1;cpu") && nothing.contains("llvmpipe"),
+                "{nothing}"
+            );
+            assert!(
+                text(Some(8), Some("cpu:threads=2")).contains("no measurements of matmul 8x8x8 f32 on cpu:threads=2")
+            );
             assert!(text(Some(8), Some("abacus")).contains("abacus"));
+            let no = |n, device| ask(n, device).unwrap_err().is_no();
+            assert!(no(Some(8), Some("vulkan")) && no(Some(32), None));
+            assert!(!no(None, None) && !no(Some(8), Some("abacus")));
         });
+    }
+
+    #[test]
+    fn a_search_without_a_final_is_the_only_one_too() {
+        with(vec![observation(1, Outcome::Ok, &[300.0])], |database| {
+            assert_eq!(stored("night", database, &Question::default()).unwrap().len(), 1);
+        });
+        with(Vec::new(), |database| {
+            let text = stored("night", database, &Question::default()).unwrap_err().to_string();
+            assert!(text.starts_with("no measurements in ") && text.ends_with("it holds none"), "{text}");
+            assert!(stored_all("night", database).unwrap_err().is_no());
+        });
+    }
+
+    #[test]
+    fn all_of_a_database_is_a_space_for_each_pair_that_worked() {
+        let observations = vec![
+            observation(1, Outcome::Ok, &[300.0]),
+            Observation { workload: workload(16).key(), ..observation(1, Outcome::Ok, &[300.0]) },
+            Observation { target: VULKAN.into(), ..observation(1, Outcome::Crash, &[]) },
+            Observation {
+                generator: "other/1".into(),
+                workload: workload(4).key(),
+                ..observation(1, Outcome::Ok, &[1.0])
+            },
+        ];
+        with(observations, |database| {
+            let kernels: Vec<String> =
+                stored_all("night", database).unwrap().into_iter().map(|space| space.kernel).collect();
+            assert_eq!(kernels, ["matmul 8x16x8 f32", "matmul 8x8x8 f32"]);
+        });
+    }
+
+    #[test]
+    fn a_message_lists_a_few_of_many() {
+        let stored = (2..9).map(|n| Observation { workload: workload(n).key(), ..observation(1, Outcome::Ok, &[3.0]) });
+        with(stored.collect(), |database| {
+            let text = stored_text(database);
+            assert!(text.contains("3 more") && text.matches("matmul").count() == MOST_LISTED, "{text}");
+        });
+    }
+
+    fn stored_text(database: &Database) -> String {
+        stored("night", database, &Question::default()).unwrap_err().to_string()
     }
 }

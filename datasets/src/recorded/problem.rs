@@ -26,7 +26,8 @@ pub enum RowProblem {
     },
     /// A status that is none.
     #[error(
-        "status `{found}` is unknown; use ok, compile_error, runtime_error, incorrect, invalid, error, timeout or lost_device"
+        "status `{found}` is unknown; use ok, compile_error, runtime_error, incorrect, invalid, error, timeout, lost_device \
+         or cut_off"
     )]
     Status {
         /// What was found.
@@ -46,6 +47,15 @@ pub enum RowProblem {
     /// A failure with a time.
     #[error("status {status} has a time_ms; only ok has one")]
     TimeOfFailure {
+        /// The status.
+        status: String,
+    },
+    /// A row that was cut off, without a bound.
+    #[error("status cut_off needs an at_least_ms above 0")]
+    NoBound,
+    /// A bound where none belongs.
+    #[error("status {status} has an at_least_ms; only cut_off has one")]
+    BoundOfOther {
         /// The status.
         status: String,
     },

@@ -1,7 +1,8 @@
 //! The table of a recorded space: a CSV with one line per configuration.
 //!
 //! Columns are found by name: the parameters, `status`, `time_ms` (mean time, milliseconds), and where present
-//! `compile_ms` and `bench_ms` (what the configuration cost). Others are ignored.
+//! `at_least_ms` (the bound of what was cut off), `compile_ms` and `bench_ms` (what the configuration cost). Others are
+//! ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,9 +29,16 @@ const STATUS: [(&str, Outcome); 8] = [
     ("lost_device", Outcome::LostDevice),
 ];
 
-/// The word for an outcome: the first of its words.
-pub(super) fn status(outcome: Outcome) -> &'static str {
-    STATUS.iter().find(|(_, known)| *known == outcome).map_or("error", |(word, _)| word)
+/// The status of a row that has a bound in place of a time. It is a word of its own, and the bound is no `time_ms`, so that
+/// other readers of the format do not take it for a measured time.
+const CUT_OFF: &str = "cut_off";
+
+/// The word for a result; of an outcome the first of its words.
+pub(super) fn status(row: &Recorded) -> &'static str {
+    if row.at_least_seconds.is_some() {
+        return CUT_OFF;
+    }
+    STATUS.iter().find(|(_, known)| *known == row.outcome).map_or("error", |(word, _)| word)
 }
 
 /// What a table holds: for each row, the position of each parameter's value and what was measured.
@@ -41,6 +49,7 @@ struct Columns {
     parameters: Vec<usize>,
     status: usize,
     time: usize,
+    bound: Option<usize>,
     costs: Vec<(usize, &'static str)>,
 }
 
@@ -81,6 +90,7 @@ fn columns(header: &csv::StringRecord, parameters: &[(String, Vec<Value>)]) -> R
         parameters: parameters.iter().map(|(name, _)| place(name)).collect::<Result<_, _>>()?,
         status: place("status")?,
         time: place("time_ms")?,
+        bound: places.get("at_least_ms").copied(),
         costs: ["compile_ms", "bench_ms"].into_iter().filter_map(|name| Some((*places.get(name)?, name))).collect(),
     })
 }
@@ -100,14 +110,21 @@ fn row(
         positions.push(*found.ok_or_else(missing)?);
     }
     let text = field(columns.status);
-    let known = STATUS.iter().find(|(word, _)| *word == text);
-    let (_, outcome) = *known.ok_or_else(|| RowProblem::Status { found: short(&text) })?;
+    let known = STATUS.into_iter().chain([(CUT_OFF, Outcome::Ok)]).find(|(word, _)| *word == text);
+    let (_, outcome) = known.ok_or_else(|| RowProblem::Status { found: short(&text) })?;
     let seconds = milliseconds(field(columns.time), "time_ms")?.map(|ms| ms / 1e3);
-    match (outcome, seconds) {
-        (Outcome::Ok, Some(seconds)) if seconds > 0.0 => {}
-        (Outcome::Ok, _) => return Err(RowProblem::NoTime),
-        (_, Some(_)) => return Err(RowProblem::TimeOfFailure { status: text.to_owned() }),
-        (_, None) => {}
+    let bound = columns.bound.map_or("", field);
+    let at_least_seconds = milliseconds(bound, "at_least_ms")?.map(|ms| ms / 1e3);
+    let usable = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds > 0.0);
+    let status = || text.to_owned();
+    match text {
+        CUT_OFF if !usable(at_least_seconds) => return Err(RowProblem::NoBound),
+        "ok" if !usable(seconds) => return Err(RowProblem::NoTime),
+        _ if text != "ok" && seconds.is_some() => return Err(RowProblem::TimeOfFailure { status: status() }),
+        _ if text != CUT_OFF && at_least_seconds.is_some() => {
+            return Err(RowProblem::BoundOfOther { status: status() });
+        }
+        _ => {}
     }
     let mut cost = Duration::ZERO;
     for &(column, name) in &columns.costs {
@@ -115,7 +132,7 @@ fn row(
         let wrong = |_| RowProblem::Number { column: name, found: ms.to_string() };
         cost = cost.saturating_add(Duration::try_from_secs_f64(ms / 1e3).map_err(wrong)?);
     }
-    Ok((positions, Recorded { outcome, seconds, cost }))
+    Ok((positions, Recorded { outcome, seconds, at_least_seconds, cost }))
 }
 
 /// A number of milliseconds that is not negative; `None` when the field is empty.

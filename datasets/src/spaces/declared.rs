@@ -60,6 +60,9 @@ impl Declared {
         if self.parameters.is_empty() {
             return Err(SpaceProblem::NoParameters);
         }
+        if let Some((name, _)) = self.parameters.iter().find(|(name, _)| self.constants.contains_key(name)) {
+            return Err(SpaceProblem::ConstantIsParameter { name: name.clone() });
+        }
         let names = Names::new(&self.parameters, &self.constants);
         let mut builder = SpaceBuilder::new();
         let mut untranslated = Vec::new();

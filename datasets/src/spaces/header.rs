@@ -10,6 +10,7 @@ use super::SpaceProblem;
 use super::declared::{Declared, Language};
 use super::value;
 use crate::error::DatasetError;
+use crate::recorded::MAX_HEADER_BYTES;
 
 /// The name of the format.
 pub(crate) const FORMAT: &str = "replay-space/1";
@@ -24,6 +25,9 @@ pub(crate) struct Header {
     /// Short form of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device_key: Option<String>,
+    /// The size of the problem, in any form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) problem_size: Option<Json>,
     #[serde(default = "milliseconds")]
     pub(crate) time_unit: String,
     pub(crate) parameters: Vec<HeaderParameter>,
@@ -58,6 +62,11 @@ fn milliseconds() -> String {
 impl Header {
     /// Reads a header.
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Header, DatasetError> {
+        let (bytes, limit) = (text.len() as u64, MAX_HEADER_BYTES);
+        if bytes > limit {
+            let advice = "keep the fields that docs/spaces.md lists";
+            return Err(DatasetError::TooLarge { path: path.to_owned(), bytes, limit, advice });
+        }
         let header: Header =
             serde_json::from_slice(text).map_err(|source| DatasetError::Json { path: path.to_owned(), source })?;
         let wrong = |problem| DatasetError::Space { path: path.to_owned(), problem: Box::new(problem) };
@@ -68,6 +77,20 @@ impl Header {
             return Err(wrong(SpaceProblem::TimeUnit { found: header.time_unit }));
         }
         Ok(header)
+    }
+
+    /// The device, by its short name where it has one.
+    pub(crate) fn device(&self) -> &str {
+        self.device_key.as_ref().unwrap_or(&self.device)
+    }
+
+    /// The size of the problem as text.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self.problem_size.as_ref()? {
+            Json::Null => None,
+            Json::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        }
     }
 
     /// What it declares.

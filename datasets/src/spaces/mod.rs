@@ -58,6 +58,45 @@ struct Probe {
     tune_params: Option<IgnoredAny>,
 }
 
+/// What a file is.
+pub(crate) enum Form {
+    /// JSON with `format`.
+    Header,
+    /// JSON with `tune_params`.
+    KernelTuner,
+    /// Another JSON object.
+    OtherObject,
+    /// No JSON object: TOML, or nothing that is read.
+    NoObject,
+}
+
+/// The text of a file without what it is wrapped in (gzip, a byte order mark, brackets that Kernel Tuner left open), and
+/// what it is.
+pub(crate) fn opened(path: &Path, wanted: &'static str) -> Result<(Vec<u8>, Form), DatasetError> {
+    let bytes = file::read(path, MAX_FILE_BYTES, wanted, "keep what declares the space: parameters and constraints")?;
+    let mut text = file::unpacked(path, bytes, MAX_FILE_BYTES)?;
+    if text.starts_with(b"\xef\xbb\xbf") {
+        text.drain(..3);
+    }
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Ok((text, Form::NoObject));
+    }
+    let text = kernel_tuner::closed(&text).into_owned();
+    let probe: Probe =
+        serde_json::from_slice(&text).map_err(|source| DatasetError::Json { path: path.to_owned(), source })?;
+    let form = match probe {
+        Probe { format: Some(_), .. } => Form::Header,
+        Probe { tune_params: Some(_), .. } => Form::KernelTuner,
+        _ => Form::OtherObject,
+    };
+    Ok((text, form))
+}
+
+/// Whether a text is a space written by hand.
+pub(crate) fn is_by_hand(path: &Path, text: &[u8]) -> bool {
+    by_hand::parse(path, text).is_ok()
+}
+
 /// Reads a space. The form follows from the content: JSON with `format` is a header (with its table when one lies beside
 /// it), JSON with `tune_params` is Kernel Tuner's, and what is no JSON object is TOML. Gzip is unpacked.
 ///
@@ -66,21 +105,13 @@ struct Probe {
 /// [`DatasetError::Io`] and its neighbours for the file, [`DatasetError::Json`] or [`DatasetError::Toml`] for its text,
 /// [`DatasetError::Space`] for what it declares; for a header with a table also those of [`recorded::read`].
 pub fn read(path: &Path) -> Result<ForeignSpace, DatasetError> {
-    let wanted = "a parameter space (docs/spaces.md)";
-    let bytes = file::read(path, MAX_FILE_BYTES, wanted, "keep what declares the space: parameters and constraints")?;
-    let text = file::unpacked(path, bytes, MAX_FILE_BYTES)?;
+    let (text, form) = opened(path, "a parameter space (docs/spaces.md)")?;
     let wrong = |problem| DatasetError::Space { path: path.to_owned(), problem: Box::new(problem) };
-    let (names, declared) = if text.trim_ascii_start().starts_with(b"{") {
-        let text = kernel_tuner::closed(&text);
-        let probe: Probe =
-            serde_json::from_slice(&text).map_err(|source| DatasetError::Json { path: path.to_owned(), source })?;
-        match probe {
-            Probe { format: Some(_), .. } => return of_header(path, &text),
-            Probe { tune_params: Some(_), .. } => kernel_tuner::parse(path, &text)?,
-            _ => return Err(wrong(SpaceProblem::UnknownForm)),
-        }
-    } else {
-        by_hand::parse(path, &text)?
+    let (names, declared) = match form {
+        Form::Header => return of_header(path, &text),
+        Form::KernelTuner => kernel_tuner::parse(path, &text)?,
+        Form::OtherObject => return Err(wrong(SpaceProblem::UnknownForm)),
+        Form::NoObject => by_hand::parse(path, &text)?,
     };
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let name = names.name.unwrap_or(stem);
@@ -99,13 +130,8 @@ struct Called {
 }
 
 fn of_header(path: &Path, text: &[u8]) -> Result<ForeignSpace, DatasetError> {
-    let (bytes, limit) = (text.len() as u64, recorded::MAX_HEADER_BYTES);
-    if bytes > limit {
-        let advice = "keep the fields that docs/spaces.md lists";
-        return Err(DatasetError::TooLarge { path: path.to_owned(), bytes, limit, advice });
-    }
     let header = Header::parse(path, text)?;
-    if recorded::table_of(path).is_some() {
+    if recorded::table_of(path)?.is_some() {
         let listed = recorded::listed(path, header)?;
         let Listed { name, kernel, device, constants, space, untranslated, .. } = listed;
         return Ok(ForeignSpace { name, kernel, device: Some(device), space, constants, untranslated });
@@ -114,6 +140,6 @@ fn of_header(path: &Path, text: &[u8]) -> Result<ForeignSpace, DatasetError> {
     let declared = header.declared().map_err(wrong)?;
     let constants = declared.constants.clone();
     let (space, untranslated) = declared.space().map_err(wrong)?;
-    let device = Some(header.device_key.unwrap_or(header.device));
+    let device = Some(header.device().to_owned());
     Ok(ForeignSpace { name: header.space, kernel: header.kernel, device, space, constants, untranslated })
 }

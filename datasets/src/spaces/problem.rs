@@ -45,6 +45,12 @@ pub enum SpaceProblem {
         /// What was found.
         found: String,
     },
+    /// One name for two things.
+    #[error("`{name}` is both a parameter and a constant; drop or rename one of them")]
+    ConstantIsParameter {
+        /// The name.
+        name: String,
+    },
     /// A parameter without a list of values.
     #[error("`{parameter}` is `{found}`; write a list such as [8, 16] or a range such as {{ range = [1, 16] }}")]
     NotAList {

@@ -138,6 +138,10 @@ fn mistakes_by_hand_are_named() {
         ("[parameters]\na = [[1]]", "`a` cannot be `[1]`; values are numbers, texts, true or false"),
         ("structural = ['b']\n[parameters]\na = [1]", "`structural` names `b`, which is no parameter"),
         ("[parameters]\na = [1]\n[constants]\nc = [1]", "`c` cannot be `[1]`"),
+        (
+            "[parameters]\na = [1]\n[constants]\na = 1",
+            "`a` is both a parameter and a constant; drop or rename one of them",
+        ),
         ("[parameters]\na = [1]\n[constraints]\nr = 'a ='", "constraint `r`: at byte 2 of `a =`: expected"),
         ("[parameters]\na = [1]\n[constraints]\nr = 'q == 1'", "constraint `r` names `q`, which is no parameter"),
         ("[parameters]\na = [1]\n[constraints]\nr = 'a == 2'", "the first that leaves none is `r`"),
@@ -172,6 +176,7 @@ fn mistakes_in_json_are_named() {
         ("\"ms\"", "\"us\"", "its unit of time is `us`; convert the times to ms"),
         ("[8, 16, 32]", "[8, null]", "`tile` cannot be `null`"),
         ("32}", "[32]}", "`WARP` cannot be `[32]`"),
+        ("WARP\": 32}", "tile\": 32}", "`tile` is both a parameter and a constant"),
         ("\"constants\"", "\"constraint_language\": \"basic\", \"constants\"", "its constraints are in `basic`"),
     ] {
         let message = refused("space.json", &header.replace(from, to));

@@ -32,9 +32,18 @@ fn columns_are_found_by_name_and_costs_add_up() {
     let row = |text: &str| rows.iter().find(|(schedule, _)| schedule == text).unwrap().1;
     assert_eq!(rows.len(), 3);
     let micros = Duration::from_micros;
-    assert_eq!(row("order=ab tile=8"), Recorded { outcome: Outcome::Ok, seconds: Some(0.5e-3), cost: micros(12_500) });
-    assert_eq!(row("order=b,a tile=8"), Recorded { outcome: Outcome::Ok, seconds: Some(0.25e-3), cost: micros(1_000) });
-    assert_eq!(row("order=ab tile=16"), Recorded { outcome: Outcome::Crash, seconds: None, cost: micros(7_000) });
+    assert_eq!(
+        row("order=ab tile=8"),
+        Recorded { outcome: Outcome::Ok, seconds: Some(0.5e-3), at_least_seconds: None, cost: micros(12_500) }
+    );
+    assert_eq!(
+        row("order=b,a tile=8"),
+        Recorded { outcome: Outcome::Ok, seconds: Some(0.25e-3), at_least_seconds: None, cost: micros(1_000) }
+    );
+    assert_eq!(
+        row("order=ab tile=16"),
+        Recorded { outcome: Outcome::Crash, seconds: None, at_least_seconds: None, cost: micros(7_000) }
+    );
 }
 
 #[test]
@@ -66,7 +75,7 @@ fn each_fault_of_a_table_is_named_with_its_line() {
     }
     let none = TABLE.replace("ok,0.5", "error,").replace("ok,0.25", "error,");
     let message = read(&HEADER.replace("\"n_ok\": 2", "\"n_ok\": 0"), &none).unwrap_err();
-    assert!(message.contains("cannot be replayed: none of the 3 recorded configurations is ok"), "{message}");
+    assert!(message.contains("cannot be replayed: none of the 3 recorded configurations has a time"), "{message}");
     let message = read(&HEADER.replace("3, \"n_ok\": 2", "0"), TABLE.lines().next().unwrap()).unwrap_err();
     assert!(message.contains("the table of the space has no rows"), "{message}");
 }
@@ -81,6 +90,142 @@ fn a_table_that_is_not_there_or_no_text_is_named() {
     assert!(message.contains("s.csv.gz\" cannot be unpacked"), "{message}");
     assert!(read(HEADER, "tile,order\n\u{0}").is_err());
     assert!(read("{", TABLE).unwrap_err().contains("is not the JSON that was expected"));
+}
+
+#[test]
+fn a_row_that_was_cut_off_has_a_bound_in_a_column_of_its_own() {
+    let table = |row: &str| format!("order,tile,status,time_ms,at_least_ms\nab,8,ok,0.5,\nab,16,{row}\n");
+    let header = HEADER.replace("\"n_configs\": 3, \"n_ok\": 2", "\"n_configs\": 2, \"n_ok\": 1");
+    let found = read(&header, &table("cut_off,,2.5")).unwrap();
+    let row = found.rows().find(|(_, row)| row.seconds.is_none()).unwrap().1;
+    assert_eq!((row.outcome, row.at_least_seconds), (Outcome::Ok, Some(2.5e-3)));
+    for (row, wanted) in [
+        ("cut_off,2.5,2.5", "s.csv:3: status cut_off has a time_ms; only ok has one"),
+        ("cut_off,,", "s.csv:3: status cut_off needs an at_least_ms above 0"),
+        ("cut_off,,0", "s.csv:3: status cut_off needs an at_least_ms above 0"),
+        ("cut_off,,x", "s.csv:3: at_least_ms `x` is no number"),
+        ("ok,2,2.5", "s.csv:3: status ok has an at_least_ms; only cut_off has one"),
+        ("timeout,,2.5", "s.csv:3: status timeout has an at_least_ms; only cut_off has one"),
+    ] {
+        let message = read(&header, &table(row)).unwrap_err();
+        assert!(message.contains(wanted), "{row}: {message}");
+    }
+    let message = read(&header, "order,tile,status,time_ms\nab,8,ok,0.5\nab,16,cut_off,\n").unwrap_err();
+    assert!(message.contains("status cut_off needs an at_least_ms above 0"), "{message}");
+}
+
+/// A recording of `kernel`, whose time is `seconds`.
+fn small(kernel: &str, seconds: f64) -> RecordedSpace {
+    let space = SpaceBuilder::new().param("a", [1]).build().unwrap();
+    let row = Recorded { outcome: Outcome::Ok, seconds: Some(seconds), at_least_seconds: None, cost: Duration::ZERO };
+    RecordedSpace::new("small", kernel, "cpu", space, vec![(vec![0].into(), row)]).unwrap()
+}
+
+#[test]
+fn only_an_older_recording_of_the_same_is_replaced() {
+    let place = folder(&[]);
+    let path = place.path().join("mine.json");
+    recorded::write(&path, &small("matmul", 1.0)).unwrap();
+    recorded::write(&path, &small("matmul", 2.0)).unwrap();
+    assert_eq!(recorded::read(&path).unwrap().judge().optimum_s(), 2.0);
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(place.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["mine.csv.gz", "mine.json"]);
+    let refused = |recorded: &RecordedSpace| chain(&recorded::write(&path, recorded).unwrap_err());
+    let message = refused(&small("gemv", 3.0));
+    assert!(
+        message.contains("mine.json\" is a recording of matmul on cpu; give the new one another name"),
+        "{message}"
+    );
+    let mut sized = small("matmul", 3.0);
+    sized.problem = Some("[8]".into());
+    assert!(refused(&sized).contains("is a recording of matmul on cpu"));
+    assert_eq!(recorded::read(&path).unwrap().judge().optimum_s(), 2.0);
+
+    // What is no recording stays, too, and so does a table that would lie beside the new one.
+    let own = small("matmul", 4.0);
+    std::fs::write(place.path().join("mine.csv"), "a\n1\n").unwrap();
+    assert!(refused(&own).contains("mine.csv\" is in the way of a recording"));
+    std::fs::remove_file(place.path().join("mine.csv")).unwrap();
+    for text in ["", "{}", "my notes"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(refused(&own).contains("mine.json\" is in the way of a recording"), "{text:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(refused(&own).contains("mine.csv.gz\" is in the way of a recording"));
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_leaves_the_older_one() {
+    let place = folder(&[]);
+    let path = place.path().join("mine.json");
+    recorded::write(&path, &small("matmul", 1.0)).unwrap();
+    let header = std::fs::read(&path).unwrap();
+    // A folder that is not empty cannot be replaced by the table.
+    let table = place.path().join("mine.csv.gz");
+    std::fs::remove_file(&table).unwrap();
+    std::fs::create_dir_all(table.join("inner")).unwrap();
+    let message = chain(&recorded::write(&path, &small("matmul", 2.0)).unwrap_err());
+    assert!(message.contains("cannot write") && message.contains("mine.csv.gz"), "{message}");
+    assert_eq!(std::fs::read(&path).unwrap(), header);
+    // Nothing half-written is left.
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn of_two_tables_none_is_chosen() {
+    let both = folder(&[("s.json", HEADER.as_bytes()), ("s.csv", TABLE.as_bytes()), ("s.csv.gz", TABLE.as_bytes())]);
+    let path = both.path().join("s.json");
+    for message in
+        [chain(&recorded::read(&path).unwrap_err()), chain(&tilewright_datasets::spaces::read(&path).unwrap_err())]
+    {
+        assert!(
+            message.contains("there are both s.csv.gz and s.csv; remove the one that is not its table"),
+            "{message}"
+        );
+    }
+    std::fs::remove_file(both.path().join("s.csv")).unwrap();
+    assert!(recorded::read(&path).is_ok());
+}
+
+#[test]
+fn rows_that_break_a_constraint_are_counted() {
+    let with =
+        |constraints: &str| read(&HEADER.replace("\"n_configs\"", &format!("{constraints}, \"n_configs\"")), TABLE);
+    assert_eq!(recorded::contradictions(&read(HEADER, TABLE).unwrap()), 0);
+    assert_eq!(recorded::contradictions(&with("\"constraints\": [\"tile <= 16\"]").unwrap()), 0);
+    // A row that breaks two constraints is one row.
+    let found = with("\"constraints\": [\"tile <= 8\", \"tile <= 4 or tile == 8\", \"fits(tile)\"]").unwrap();
+    assert_eq!((recorded::contradictions(&found), found.len()), (1, 3));
+}
+
+#[test]
+fn files_without_measurements_are_named_for_what_they_are() {
+    for (name, text, wanted) in [
+        ("a.toml", "[parameters]\na = [1]\n", "a.toml\" declares a space, but has no measurements"),
+        (
+            "a.json",
+            r#"{"tune_params": {"a": [1]}}"#,
+            "is Kernel Tuner's, of which the space is read, but no measurements",
+        ),
+        ("a.json", r#"{"tune_params": {"a": [1]}, "cache": {"1": {"a": 1, "time": 2.0},"#, "is Kernel Tuner's"),
+        ("a.json", "[]", "a.json\" is no recorded space; a recorded space is a header with \"format\""),
+        ("a.json", "{}", "is no recorded space"),
+        ("a.csv", "a,status,time_ms\n1,ok,2\n", "is no recorded space"),
+    ] {
+        let files = folder(&[(name, text.as_bytes())]);
+        let message = chain(&recorded::read(&files.path().join(name)).unwrap_err());
+        assert!(message.contains(wanted), "{text}: {message}");
+    }
+    // A byte order mark changes nothing.
+    let marked = format!("\u{feff}{HEADER}");
+    assert_eq!(read(&marked, TABLE).unwrap().len(), 3);
+    let alone = folder(&[("s.json", marked.as_bytes())]);
+    assert_eq!(tilewright_datasets::spaces::read(&alone.path().join("s.json")).unwrap().space.count(), 4);
 }
 
 #[test]
@@ -105,14 +250,16 @@ fn a_recording_is_read_as_it_was_written() {
     let rows = (0..space.count()).map(|rank| {
         let at = usize::try_from(rank).unwrap();
         let outcome = outcomes[at % outcomes.len()];
-        let seconds = (outcome == Outcome::Ok).then(|| 1.0 / (3.0 + at as f64));
-        (
-            space.unrank(rank).unwrap(),
-            Recorded { outcome, seconds, cost: Duration::from_nanos(1_234_567) * u32::try_from(rank).unwrap() },
-        )
+        let number = (outcome == Outcome::Ok).then(|| 1.0 / (3.0 + at as f64));
+        // Every other one that worked was cut off.
+        let (seconds, at_least_seconds) = if at.is_multiple_of(2) { (number, None) } else { (None, number) };
+        let cost = Duration::from_nanos(1_234_567) * u32::try_from(rank).unwrap();
+        (space.unrank(rank).unwrap(), Recorded { outcome, seconds, at_least_seconds, cost })
     });
-    let rows = rows.collect();
-    let written = RecordedSpace::new("mine", "matmul", "cpu", space, rows).unwrap();
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.iter().any(|(_, row)| row.at_least_seconds.is_some()));
+    let mut written = RecordedSpace::new("mine", "matmul", "cpu", space, rows).unwrap();
+    written.problem = Some("[512,512]".into());
 
     let place = folder(&[]);
     let path = place.path().join("mine.json");
@@ -121,6 +268,7 @@ fn a_recording_is_read_as_it_was_written() {
     let first = (bytes("mine.json"), bytes("mine.csv.gz"));
     let found = recorded::read(&path).unwrap();
     assert_eq!((&found.name, &found.kernel, &found.device), (&written.name, &written.kernel, &written.device));
+    assert_eq!(found.problem, written.problem);
     let texts = |recorded: &RecordedSpace| -> Vec<(String, String)> {
         let constraints = recorded.space().constraints().iter();
         constraints.map(|constraint| (constraint.name.clone(), constraint.text.clone())).collect()
@@ -135,6 +283,7 @@ fn a_recording_is_read_as_it_was_written() {
             (a, b) => a == b,
         };
         assert!(close(read.seconds, row.seconds), "{read:?} {row:?}");
+        assert!(close(read.at_least_seconds, row.at_least_seconds), "{read:?} {row:?}");
         assert_eq!((read.outcome, read.cost), (row.outcome, row.cost));
     }
     // Equal recordings are equal files.
