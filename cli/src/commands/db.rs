@@ -175,8 +175,10 @@ impl Replay {
 
 /// Write what was measured of one workload on one device as a recorded space, for `replay`
 ///
-/// Writes a header and, beside it, a table with one row per schedule. A file filled by `tune --strategy random` is the
-/// fairest ground for comparing strategies.
+/// Writes a header and, beside it, a table with one row per schedule. An older recording of the same workload and device is
+/// replaced, nothing else. A file filled by `tune --strategy random` is the fairest ground for comparing strategies.
+///
+/// Exit code 1 when nothing is stored of it, or nothing worked.
 #[derive(Args)]
 #[command(after_long_help = RECORD_EXAMPLES)]
 struct Record {
@@ -206,7 +208,14 @@ impl Record {
         }
         let database = Database::open(&self.file)?;
         let workload = self.workload.as_deref().map(workload).transpose()?;
-        let recorded = stored(name, &database, &AskedOf { workload, device: self.device.clone() })?;
+        let recorded = match stored(name, &database, &AskedOf { workload, device: self.device.clone() }) {
+            Ok(recorded) => recorded,
+            Err(error) if error.is_no() => {
+                say(&error.to_string());
+                return Ok(Ending::No);
+            }
+            Err(error) => return Err(error.into()),
+        };
         datasets::recorded::write(&self.out, &recorded)?;
         if !context.quiet {
             say(&format!("{}: {} schedules", self.out.display(), recorded.len()));

@@ -1,14 +1,19 @@
 //! `replay`: how good a strategy is on what is known already.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write, stderr};
+use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use cli::replay::{Disguise, Ground, Prior, Question, Settings, Synthetic, disguised, report, stored};
+use cli::replay::{
+    Disguise, Ground, Prior, Question, Settings, StoredError, Synthetic, disguised, report, stored, stored_all,
+};
+use cli::session::StrategyKind;
 use cli::{Clock, Stop};
 use search_space::RecordedSpace;
 use tuning_db::Database;
@@ -22,7 +27,7 @@ use super::{Context, Ending, say};
 /// schedule. A search is told the recorded result of what it asks for, and of nothing else; failed schedules cost an
 /// evaluation like others. `synthetic:SEED` is a made-up kernel of more than 10^9 schedules with a known optimum.
 ///
-/// Shown are means over seeds: the optimum's time over the best time after 1, 5, 10, ... evaluations; the share of seeds
+/// Shown are means over seeds: the optimum's time over the best time after 1, 5, 10, ... and all evaluations; the share of seeds
 /// within 5 % and 1 % of the optimum and the median evaluations to 5 %; P, the score against random draws (0: like them,
 /// 1: the optimum at once) with its lower 95 % bound over seeds; and the strategy's processor time per evaluation.
 /// docs/cli.md defines them.
@@ -32,18 +37,18 @@ pub(super) struct Replay {
     /// Header of a recorded space, a tuning database, or synthetic:SEED; several are allowed
     #[arg(value_name = "SPACE", required = true, help_heading = "What")]
     spaces: Vec<String>,
-    /// Of a tuning database, the workload that is meant [default: the only one]
+    /// Of a tuning database as SPACE, the workload that is meant [default: the only one]
     #[arg(long, value_name = "WORKLOAD", help_heading = "What")]
     workload: Option<String>,
-    /// Of a tuning database, the device that is meant, or a target key [default: the only one]
+    /// Of a tuning database as SPACE, the device that is meant, or a target key [default: the only one]
     #[arg(long, value_name = "DEVICE", help_heading = "What")]
     device: Option<String>,
-    /// Records of other devices, given to the search before it begins; those of the space itself and of kernels with other
-    /// parameters are left out; repeatable
+    /// For --strategy gp: recordings of other devices and problems, given to the search before it begins, of a tuning
+    /// database all that it holds; those of the space itself and of kernels with other parameters are left out; repeatable
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "What")]
     prior: Vec<PathBuf>,
     /// Random rows taken from each prior
-    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "What")]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive, help_heading = "What")]
     prior_rows: usize,
     /// Deal each prior's results out to its rows at random: a prior that is wrong on purpose
     #[arg(long, requires = "prior", help_heading = "What")]
@@ -104,13 +109,19 @@ impl Replay {
             prior_rows: self.prior_rows,
             threads: self.threads.unwrap_or_else(cores),
         };
+        if settings.strategy != StrategyKind::Gp && !self.prior.is_empty() {
+            let name = settings.strategy.as_str();
+            bail!("--prior is for --strategy gp; {name} does not learn from other recordings");
+        }
         // Everything that can be wrong with the files is said before the first search.
-        let workload = self.workload.as_deref().map(workload).transpose()?;
-        let question = Question { workload, device: self.device.clone() };
-        let grounds: Vec<Known> =
-            self.spaces.iter().map(|text| Known::read(text, &question)).collect::<anyhow::Result<_>>()?;
-        let sources: Vec<RecordedSpace> =
-            self.prior.iter().map(|path| recorded(path, &question)).collect::<anyhow::Result<_>>()?;
+        let (grounds, sources) = match self.files(context) {
+            Ok(files) => files,
+            Err(error) if error.downcast_ref().is_some_and(StoredError::is_no) => {
+                say(&format!("{error:#}"));
+                return Ok(Ending::No);
+            }
+            Err(error) => return Err(error),
+        };
         let disguise = Disguise { anonymous: self.anonymous, ordinals: self.ordinals };
         if disguise != Disguise::default() && grounds.iter().any(|ground| matches!(ground, Known::Synthetic(_))) {
             bail!(
@@ -118,9 +129,9 @@ impl Replay {
             );
         }
         stop_on_signals()?;
-        let mut all = Vec::new();
+        let (mut all, spaces) = (Vec::new(), grounds.len());
         for known in grounds {
-            let priors = self.priors(&sources, known.ground(), context);
+            let priors = self.priors(&sources, &known, context);
             // Priors are matched by what things are called; positions stay.
             let known = known.disguised(disguise)?;
             let progress = Progress::new(context, known.ground().name(), self.seeds);
@@ -139,12 +150,35 @@ impl Replay {
                 context.output.line(line)?;
             }
         }
-        Ok(if STOP.asked() { Ending::Interrupted } else { Ending::Done })
+        if !STOP.asked() {
+            return Ok(Ending::Done);
+        }
+        if !context.quiet {
+            say(&format!("interrupted: {} of {spaces} spaces finished", all.len()));
+        }
+        Ok(Ending::Interrupted)
     }
 
-    /// The sources that say something about `ground` and are not the ground itself.
-    fn priors<'a>(&self, sources: &'a [RecordedSpace], ground: &dyn Ground, context: &Context) -> Vec<Prior<'a>> {
-        let others = sources.iter().filter(|source| source.name != ground.name());
+    /// Everything that is read: the spaces, and what may be priors.
+    fn files(&self, context: &Context) -> anyhow::Result<(Vec<Known>, Vec<RecordedSpace>)> {
+        let workload = self.workload.as_deref().map(workload).transpose()?;
+        let question = Question { workload, device: self.device.clone() };
+        let mut files = Files { quiet: context.quiet, warned: BTreeSet::new() };
+        let grounds = self.spaces.iter().map(|text| files.known(text, &question)).collect::<anyhow::Result<_>>()?;
+        // A file that is named twice is no more evidence than one.
+        let mut named = BTreeSet::new();
+        let once = self.prior.iter().filter(|path| named.insert(canonical(path)));
+        let sources: Vec<Vec<RecordedSpace>> = once.map(|path| files.priors(path)).collect::<anyhow::Result<_>>()?;
+        Ok((grounds, sources.into_iter().flatten().collect()))
+    }
+
+    /// The sources that say something about what is searched and are no recording of the same.
+    fn priors<'a>(&self, sources: &'a [RecordedSpace], known: &Known, context: &Context) -> Vec<Prior<'a>> {
+        let ground = known.ground();
+        let others = sources.iter().filter(|source| match known {
+            Known::Recorded(space) => !space.is_of_the_same(source),
+            Known::Synthetic(_) => true,
+        });
         let fitting = others.filter_map(|source| Prior::of(source, ground.space()));
         let priors: Vec<Prior> = fitting.map(|prior| prior.shuffled(self.shuffle_priors)).collect();
         if priors.len() < sources.len() && !context.quiet {
@@ -162,15 +196,6 @@ enum Known {
 }
 
 impl Known {
-    fn read(text: &str, question: &Question) -> anyhow::Result<Known> {
-        let Some(seed) = text.strip_prefix("synthetic:") else {
-            return Ok(Known::Recorded(recorded(Path::new(text), question)?));
-        };
-        let seed = seed.parse().ok();
-        let seed = seed.with_context(|| format!("{text:?} is no synthetic:SEED; write for example synthetic:1"))?;
-        Ok(Known::Synthetic(Synthetic::new(seed)?))
-    }
-
     fn ground(&self) -> &dyn Ground {
         match self {
             Known::Recorded(space) => space,
@@ -186,15 +211,65 @@ impl Known {
     }
 }
 
-/// A recorded space: a tuning database by its first bytes, else a header.
-fn recorded(path: &Path, question: &Question) -> anyhow::Result<RecordedSpace> {
-    let mut start = [0; SQLITE.len()];
-    let database = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *SQLITE;
-    if !database {
-        return Ok(datasets::recorded::read(path)?);
+/// Reads files, and warns of each once.
+struct Files {
+    quiet: bool,
+    warned: BTreeSet<PathBuf>,
+}
+
+impl Files {
+    /// What is named as SPACE.
+    fn known(&mut self, text: &str, question: &Question) -> anyhow::Result<Known> {
+        let Some(seed) = text.strip_prefix("synthetic:") else {
+            let path = Path::new(text);
+            return Ok(Known::Recorded(match database(path)? {
+                Some(database) => stored(&stem(path), &database, question)?,
+                None => self.header(path)?,
+            }));
+        };
+        let seed = seed.parse().ok();
+        let seed = seed.with_context(|| format!("{text:?} is no synthetic:SEED; write for example synthetic:1"))?;
+        Ok(Known::Synthetic(Synthetic::new(seed)?))
     }
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    Ok(stored(&name, &Database::open(path)?, question)?)
+
+    /// What is named as a prior.
+    fn priors(&mut self, path: &Path) -> anyhow::Result<Vec<RecordedSpace>> {
+        Ok(match database(path)? {
+            Some(database) => stored_all(&stem(path), &database)?,
+            None => vec![self.header(path)?],
+        })
+    }
+
+    fn header(&mut self, path: &Path) -> anyhow::Result<RecordedSpace> {
+        let recorded = datasets::recorded::read(path)?;
+        if !self.quiet && self.warned.insert(canonical(path)) {
+            let (broken, rows) = (datasets::recorded::contradictions(&recorded), recorded.len());
+            if broken > 0 {
+                let path = path.display();
+                say(&format!("warning: {path}: {broken} of {rows} rows break its constraints; the table decides"));
+            }
+        }
+        Ok(recorded)
+    }
+}
+
+/// The tuning database at `path`; `None` when it begins unlike one.
+fn database(path: &Path) -> anyhow::Result<Option<Database>> {
+    let mut start = [0; SQLITE.len()];
+    // Opening a pipe would wait for its writer; whoever reads headers refuses it.
+    let regular = std::fs::metadata(path).is_ok_and(|kind| kind.is_file());
+    let begins = regular && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok();
+    Ok(if begins && start == *SQLITE { Some(Database::open(path)?) } else { None })
+}
+
+/// The name of a file without its extension.
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The one name of a file that may have several.
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Lines on stderr for long replays: every ten seconds, or at every search on a terminal.
@@ -232,7 +307,13 @@ impl<'a> Progress<'a> {
 
 /// A number of 1 or more.
 fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{text:?} is no number of 1 or more"))
+    match text.parse::<usize>() {
+        Ok(number) if number > 0 => Ok(number),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(format!("{text} is above the largest number here, {}", usize::MAX))
+        }
+        _ => Err(format!("{text:?} is no number of 1 or more")),
+    }
 }
 
 /// Ctrl-C and SIGTERM end the replay; nothing is lost but the space under way.
