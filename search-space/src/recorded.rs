@@ -283,10 +283,11 @@ impl Judge<'_> {
         &self.times
     }
 
-    /// The longest time that is known of any configuration, bounds included, in seconds.
-    pub fn slowest_s(&self) -> f64 {
-        let known = self.recorded.rows.iter().filter_map(|row| row.seconds.or(row.at_least_seconds));
-        known.fold(self.optimum_s(), f64::max)
+    /// What is known of the time of each configuration, in any order, in seconds: its time, or its bound, or `None` when it
+    /// failed. A bound below the fastest time, as between two noisy nights, is raised to that: the fastest is not there.
+    pub fn known_s(&self) -> impl Iterator<Item = Option<f64>> {
+        let optimum_s = self.optimum_s();
+        self.recorded.rows.iter().map(move |row| row.seconds.or(row.at_least_seconds.map(|bound| bound.max(optimum_s))))
     }
 
     /// How many configurations are at most `fraction` slower than the fastest: 0.05 means up to 1.05 times its time.

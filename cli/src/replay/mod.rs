@@ -92,9 +92,7 @@ impl Ground for RecordedSpace {
     }
 
     fn yardstick(&self, draws: usize) -> Yardstick {
-        let judge = self.judge();
-        let times = judge.times().iter().copied();
-        Yardstick::of(times, judge.slowest_s(), draws).expect("invariant: something works in a recorded space")
+        Yardstick::of(self.judge().known_s(), draws).expect("invariant: something works in a recorded space")
     }
 }
 
@@ -219,7 +217,8 @@ fn search(ground: &dyn Ground, make: &dyn Fn() -> Box<dyn Strategy>, settings: &
     let mut run = Run::default();
     let mut strategy = timed(&mut run.cpu, make);
     let mut play = ground.play();
-    let (mut best_s, mut repeats): (Option<f64>, usize) = (None, 0);
+    let (mut best_s, mut at_least_s): (Option<f64>, Option<f64>) = (None, None);
+    let mut repeats = 0;
     while run.best_s.len() < settings.budget && repeats < MOST_REPEATS {
         let most = settings.batch.clamp(1, settings.budget - run.best_s.len());
         let batch = timed(&mut run.cpu, || strategy.ask(most));
@@ -232,11 +231,15 @@ fn search(ground: &dyn Ground, make: &dyn Fn() -> Box<dyn Strategy>, settings: &
                 return None;
             }
             let told = play.measure(&candidate.config);
-            if let Told::Time { seconds } = told {
-                best_s = Some(best_s.map_or(seconds, |best| best.min(seconds)));
+            let least = |so_far: Option<f64>, seconds: f64| Some(so_far.map_or(seconds, |best| best.min(seconds)));
+            match told {
+                Told::Time { seconds } => best_s = least(best_s, seconds),
+                Told::Censored { at_least_seconds } => at_least_s = least(at_least_s, at_least_seconds),
+                Told::Failed(_) => {}
             }
             if play.evaluations() > run.best_s.len() {
                 run.best_s.push(best_s);
+                run.at_least_s.push(at_least_s);
                 repeats = 0;
             } else {
                 repeats += 1;

@@ -1,8 +1,9 @@
 //! How good a search was, judged by all that is known of the space.
 //!
-//! One rule for everything that has no time, because it failed or was cut off as clearly slower: it counts as the worst time
-//! of the space. So a search that has measured nothing but failures so far, and random draws that were all failures, stand
-//! equally badly, and a failure is never free.
+//! One rule for everything that did not work: it counts as the worst time of the space. So a search that has measured
+//! nothing but failures so far, and random draws that were all failures, stand equally badly, and a failure is never free.
+//! Of what was cut off as clearly slower the bound stands for the time, for searches and draws alike; but it is never within
+//! some per cent of the optimum, whatever the bound is.
 //!
 //! The score P is that of Willemsen et al., "A Methodology for Comparing Optimization Algorithms for Auto-Tuning", 2024:
 //! the mean over evaluations `t` of
@@ -32,17 +33,17 @@ const LEAST_GAP: f64 = 1e-9;
 pub struct Yardstick {
     /// The fastest time of the space.
     pub optimum_s: f64,
-    /// The slowest time of the space, which stands for everything that failed or was cut off.
+    /// The slowest time of the space, which stands for everything that failed.
     pub worst_s: f64,
     /// The expected best after 1, 2, ... random draws.
     pub baseline_s: Vec<f64>,
 }
 
 impl Yardstick {
-    /// The yardstick of a space with these times (`None`: failed or cut off), in any order, for as many as `draws`
-    /// evaluations. Something takes at least `slowest_s`. `None` when nothing works.
+    /// The yardstick of a space with these times or bounds (`None`: failed), in any order, for as many as `draws`
+    /// evaluations. `None` when nothing works.
     #[must_use]
-    pub fn of(times_s: impl IntoIterator<Item = Option<f64>>, slowest_s: f64, draws: usize) -> Option<Yardstick> {
+    pub fn of(times_s: impl IntoIterator<Item = Option<f64>>, draws: usize) -> Option<Yardstick> {
         let (mut sorted, mut failed) = (Vec::new(), 0usize);
         for time in times_s {
             match time {
@@ -51,8 +52,7 @@ impl Yardstick {
             }
         }
         sorted.sort_by(f64::total_cmp);
-        let (&optimum_s, &slowest_timed_s) = (sorted.first()?, sorted.last()?);
-        let worst_s = slowest_timed_s.max(slowest_s);
+        let (&optimum_s, &worst_s) = (sorted.first()?, sorted.last()?);
         sorted.resize(sorted.len() + failed, worst_s);
         let draws = draws.min(sorted.len());
         let baseline_s = (1..=draws).map(|t| expected_best(&sorted, t)).collect();
@@ -86,12 +86,23 @@ pub fn expected_best(sorted: &[f64], draws: usize) -> f64 {
 /// One search, from its seed to its last evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// After each evaluation the fastest time so far; `None` while nothing has worked.
+    /// After each evaluation the fastest time so far; `None` while nothing has been timed to the end.
     pub best_s: Vec<Option<f64>>,
+    /// After each evaluation the least bound so far of what was cut off; `None` while nothing was.
+    pub at_least_s: Vec<Option<f64>>,
     /// Processor time of the thread within the strategy, its construction included.
     pub cpu: Duration,
     /// What compiling and measuring would have taken.
     pub clock: Duration,
+}
+
+impl Run {
+    /// The best that is known after the evaluation at position `at`, bounds included; none of them is below the optimum.
+    fn so_far_s(&self, at: usize, optimum_s: f64) -> Option<f64> {
+        let of = |all: &[Option<f64>]| all.get(at).copied().flatten();
+        let bound = of(&self.at_least_s).map(|bound| bound.max(optimum_s));
+        of(&self.best_s).into_iter().chain(bound).reduce(f64::min)
+    }
 }
 
 /// The score of all seeds of a strategy in a space.
@@ -125,7 +136,7 @@ pub fn score(runs: &[Run], yardstick: &Yardstick, budget: usize) -> Option<Score
     }
     let seeds = runs.len() as f64;
     let mean = |of: &dyn Fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() / seeds;
-    let after = |run: &Run, t: usize| run.best_s.get(t.min(run.best_s.len()).wrapping_sub(1)).copied().flatten();
+    let after = |run: &Run, t: usize| run.so_far_s(t.min(run.best_s.len()).wrapping_sub(1), yardstick.optimum_s);
     let frac = |run: &Run, t: usize| after(run, t).map_or(0.0, |best| yardstick.optimum_s / best);
     let within = |run: &Run, part: f64| {
         run.best_s.iter().take(budget).position(|best| best.is_some_and(|s| s <= yardstick.optimum_s * (1.0 + part)))
@@ -162,9 +173,7 @@ fn score_of(run: &Run, yardstick: &Yardstick, budget: usize) -> Option<f64> {
     let mut best_s = yardstick.worst_s;
     let (mut sum, mut counted) = (0.0, 0usize);
     for (at, baseline_s) in yardstick.baseline_s.iter().take(budget).enumerate() {
-        if let Some(Some(best)) = run.best_s.get(at) {
-            best_s = *best;
-        }
+        best_s = run.so_far_s(at, yardstick.optimum_s).unwrap_or(best_s);
         let gap = baseline_s - yardstick.optimum_s;
         // The baseline falls, so no later gap is larger.
         if gap <= LEAST_GAP * yardstick.optimum_s {
@@ -196,7 +205,7 @@ mod tests {
 
     fn run(best_s: &[f64]) -> Run {
         let best_s = best_s.iter().map(|&best| (best > 0.0).then_some(best)).collect();
-        Run { best_s, cpu: Duration::from_millis(3), clock: Duration::from_secs(2) }
+        Run { best_s, cpu: Duration::from_millis(3), clock: Duration::from_secs(2), ..Run::default() }
     }
 
     #[test]
@@ -230,23 +239,30 @@ mod tests {
 
     #[test]
     fn failures_count_as_the_worst_time() {
-        let yardstick = Yardstick::of([Some(2.0), None, Some(1.0), None, Some(4.0)], 0.0, 200).unwrap();
+        let yardstick = Yardstick::of([Some(2.0), None, Some(1.0), None, Some(4.0)], 200).unwrap();
         assert_eq!((yardstick.optimum_s, yardstick.worst_s, yardstick.baseline_s.len()), (1.0, 4.0, 5));
         assert!(close(yardstick.baseline_s[0], (1.0 + 2.0 + 3.0 * 4.0) / 5.0));
         // Without the failures the draws would be better than they are.
-        assert!(
-            yardstick.baseline_s[0] > Yardstick::of([Some(2.0), Some(1.0), Some(4.0)], 0.0, 1).unwrap().baseline_s[0]
-        );
-        assert_eq!(Yardstick::of([None, None], 0.0, 5), None);
+        assert!(yardstick.baseline_s[0] > Yardstick::of([Some(2.0), Some(1.0), Some(4.0)], 1).unwrap().baseline_s[0]);
+        assert_eq!(Yardstick::of([None, None], 5), None);
     }
 
     #[test]
-    fn what_was_cut_off_counts_as_the_largest_bound() {
-        let yardstick = Yardstick::of([Some(1.0), Some(2.0), None], 9.0, 200).unwrap();
-        assert_eq!((yardstick.optimum_s, yardstick.worst_s), (1.0, 9.0));
-        assert!(close(yardstick.baseline_s[0], (1.0 + 2.0 + 9.0) / 3.0));
-        // A bound below a time says nothing new.
-        assert_eq!(Yardstick::of([Some(1.0), Some(2.0), None], 1.5, 200).unwrap().worst_s, 2.0);
+    fn a_bound_stands_for_the_time_but_is_never_a_hit() {
+        let yardstick = Yardstick { optimum_s: 1.0, worst_s: 8.0, baseline_s: vec![5.0, 3.0] };
+        let bounded = |best_s: &[Option<f64>], at_least_s: &[Option<f64>]| {
+            let run = Run { best_s: best_s.to_vec(), at_least_s: at_least_s.to_vec(), ..Run::default() };
+            score(&[run], &yardstick, 2).unwrap()
+        };
+        let cut = bounded(&[None, None], &[Some(4.0), Some(2.0)]);
+        assert_eq!(cut.frac, [(1, 0.25), (2, 0.5)]);
+        assert!(close(cut.p.unwrap(), (1.0 / 4.0 + 1.0 / 2.0) / 2.0));
+        // A bound at the optimum or below it, as between two noisy nights.
+        let low = bounded(&[None, Some(1.2)], &[Some(0.5), Some(0.5)]);
+        assert_eq!((low.frac, low.hit5, low.need5), (vec![(1, 1.0), (2, 1.0)], 0.0, None));
+        assert!(close(low.p.unwrap(), 1.0));
+        let timed = bounded(&[None, Some(1.04)], &[Some(3.0), Some(3.0)]);
+        assert_eq!((timed.hit5, timed.need5), (1.0, Some(2.0)));
     }
 
     #[test]
@@ -267,7 +283,7 @@ mod tests {
 
     #[test]
     fn marks_beyond_a_small_space_show_its_end_and_beyond_the_budget_nothing() {
-        let yardstick = Yardstick::of([Some(1.0), Some(2.0), Some(4.0)], 0.0, 200).unwrap();
+        let yardstick = Yardstick::of([Some(1.0), Some(2.0), Some(4.0)], 200).unwrap();
         let done = score(&[run(&[4.0, 2.0, 1.0])], &yardstick, 10).unwrap();
         assert_eq!(done.frac, [(1, 0.25), (5, 1.0), (10, 1.0)]);
         // What came after the budget does not count.
@@ -282,7 +298,7 @@ mod tests {
     #[test]
     fn random_draws_score_about_nothing_the_optimum_at_once_one_and_failures_less_than_nothing() {
         let times: Vec<Option<f64>> = (0..60).map(|i| (i % 3 > 0).then(|| 1.0 + f64::from(i * i % 59))).collect();
-        let yardstick = Yardstick::of(times.iter().copied(), 0.0, 40).unwrap();
+        let yardstick = Yardstick::of(times.iter().copied(), 40).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let drawn: Vec<Run> = (0..4000)
             .map(|_| {
@@ -307,10 +323,10 @@ mod tests {
     #[test]
     fn a_score_ends_where_draws_cannot_miss() {
         // Two draws of these three find the optimum for certain.
-        let yardstick = Yardstick::of([Some(1.0), Some(1.0), Some(3.0)], 0.0, 3).unwrap();
+        let yardstick = Yardstick::of([Some(1.0), Some(1.0), Some(3.0)], 3).unwrap();
         let score = |best: &[f64]| score(&[run(best)], &yardstick, 3).unwrap().p;
         assert!(close(score(&[3.0, 1.0, 1.0]).unwrap(), (5.0 / 3.0 - 3.0) / (2.0 / 3.0)));
-        let flat = Yardstick::of([Some(1.0), Some(1.0)], 0.0, 2).unwrap();
+        let flat = Yardstick::of([Some(1.0), Some(1.0)], 2).unwrap();
         assert_eq!(super::score(&[run(&[1.0])], &flat, 2).unwrap().p, None);
     }
 }

@@ -277,7 +277,7 @@ impl Ground for Synthetic {
     fn yardstick(&self, draws: usize) -> Yardstick {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let times = (0..SAMPLE).map(|_| self.seconds(&self.space.sample(&mut rng, 1.0)).ok());
-        let drawn = Yardstick::of(times, 0.0, draws).unwrap_or(Yardstick {
+        let drawn = Yardstick::of(times, draws).unwrap_or(Yardstick {
             optimum_s: OPTIMUM_S,
             worst_s: OPTIMUM_S,
             baseline_s: Vec::new(),
