@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tilewright_search_space::space::{Arith, Compare, Config, Expr, ParameterSpace, SpaceBuilder, SpaceError};
+use tilewright_search_space::space::{Arith, Compare, Config, Expr, Limit, ParameterSpace, SpaceBuilder, SpaceError};
 use tilewright_search_space::{Schedule, Value};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -347,7 +347,7 @@ fn a_constraint_too_wide_by_itself_is_named() {
         panic!("the constraint is too wide")
     };
     assert!(parameter.starts_with('p'));
-    assert_eq!((constraints.as_str(), limit), ("endless", 5000));
+    assert_eq!((constraints.as_str(), limit), ("endless", Limit::Nodes(5000)));
 }
 
 #[test]
@@ -367,6 +367,49 @@ fn constraints_too_wide_together_are_named() {
     };
     assert!(parameter.starts_with('p'));
     assert_eq!(constraints, "mod13`, `mod17`, `mod19`, `mod23");
+}
+
+/// Four parameters of 4096 values, of which hardly two prefixes leave the same residual.
+fn hostile() -> SpaceBuilder {
+    let mut builder = SpaceBuilder::new();
+    ["a", "b", "c", "d"].into_iter().for_each(|name| _ = builder.param(name, 1..=4096));
+    builder.require("s", "a * b % (c + d) == 17");
+    builder
+}
+
+#[test]
+fn work_and_memory_are_bounded_and_not_only_nodes() {
+    // Far below two million nodes this took gigabytes and minutes.
+    for builder in [&mut hostile(), hostile().require("t", "a * b == c * d")] {
+        let error = builder.build().unwrap_err();
+        let SpaceError::TooWide { constraints, limit, .. } = &error else { panic!("{error}") };
+        assert!(!matches!(limit, Limit::Nodes(_)) && constraints.contains('s'), "{error}");
+    }
+    // Small enough, and refused all the same when less is allowed.
+    let small = |steps, bytes| chain_of(40).work_limit(steps, bytes).build();
+    assert!(small(10_000_000, 10_000_000).is_ok());
+    for (steps, bytes, wanted) in [(1000, 10_000_000, Limit::Steps(1000)), (10_000_000, 1000, Limit::Bytes(1000))] {
+        let error = small(steps, bytes).unwrap_err();
+        assert!(matches!(&error, SpaceError::TooWide { limit, .. } if *limit == wanted), "{error}");
+    }
+}
+
+/// Parameters of `values` values, each at most the next, and nothing that two of them could agree on early.
+fn chain_of(values: i64) -> SpaceBuilder {
+    let mut builder = SpaceBuilder::new();
+    ["a", "b", "c", "d"].into_iter().for_each(|name| _ = builder.param(name, 1..=values));
+    builder.require("ab", "a <= b").require("bc", "b <= c").require("cd", "c <= d");
+    builder
+}
+
+#[test]
+fn the_first_constraint_that_leaves_nothing_is_found_among_many() {
+    // One try for each constraint would pass the limit of steps.
+    let mut builder = chain_of(100);
+    (0..1000).for_each(|number| _ = builder.require(format!("c{number}"), &format!("a + {number} * b != 1")));
+    builder.require("nothing", "a > d").require("more", "b > d");
+    let error = builder.build().unwrap_err();
+    assert_eq!(error, SpaceError::Empty { constraint: "nothing".into() });
 }
 
 #[test]

@@ -128,6 +128,10 @@ fn wrong_tables_are_refused() {
     }
     let limited = builder(&[3, 2]).node_limit(2).table(vec![vec![0, 0], vec![0, 1], vec![1, 0]]).build();
     assert_eq!(limited.unwrap_err(), SpaceError::TableTooLarge { rows: 3, limit: 2 });
+    let limited = builder(&[3, 2]).work_limit(1000, 100).table(vec![vec![0, 0], vec![2, 1]]).build();
+    let wanted =
+        "the table of the space, of 2 rows, needs more than 100 bytes to compile; keep fewer rows or parameters";
+    assert_eq!(limited.unwrap_err().to_string(), wanted);
 }
 
 #[test]

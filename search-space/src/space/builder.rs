@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::budget::{Budget, Limit};
 use super::constraint::{NEVER, Restrictions, too_wide};
 use super::diagram::{Diagram, Failure};
 use super::expr::Expr;
@@ -101,7 +102,7 @@ pub enum SpaceError {
     },
     /// The diagram is too large.
     #[error(
-        "the space needs more than {limit} diagram nodes; it grew too wide after parameter `{parameter}` because of \
+        "the space needs more than {limit}; it grew too wide after parameter `{parameter}` because of \
          `{constraints}`: simplify these, or shorten the domains of their parameters"
     )]
     TooWide {
@@ -110,7 +111,7 @@ pub enum SpaceError {
         /// The constraints that were then partly decided, joined by commas.
         constraints: String,
         /// The limit.
-        limit: usize,
+        limit: Limit,
     },
     /// A table without rows.
     #[error("the table of the space has no rows; list at least one configuration")]
@@ -122,6 +123,14 @@ pub enum SpaceError {
         rows: usize,
         /// The limit: that of nodes.
         limit: usize,
+    },
+    /// A table whose diagram is too large.
+    #[error("the table of the space, of {rows} rows, needs more than {limit}; keep fewer rows or parameters")]
+    TableTooWide {
+        /// Its number of rows.
+        rows: usize,
+        /// The limit.
+        limit: Limit,
     },
     /// A row of a table that is no assignment to all parameters.
     #[error("row {row} of the table has {found} positions; the space has {wanted} parameters")]
@@ -178,6 +187,7 @@ pub struct SpaceBuilder {
     constraints: Vec<(String, Result<Expr, ParseError>)>,
     table: Option<Vec<Vec<u16>>>,
     node_limit: Option<usize>,
+    work_limit: Option<(u64, u64)>,
 }
 
 impl SpaceBuilder {
@@ -236,6 +246,14 @@ impl SpaceBuilder {
         self
     }
 
+    /// Replaces the limits of the work that compilation may take, in steps, and of what it may keep, in bytes. Both are
+    /// counted the same way on every machine. The limits that hold without this call are those of a few seconds and of
+    /// less than a gigabyte.
+    pub fn work_limit(&mut self, steps: u64, bytes: u64) -> &mut Self {
+        self.work_limit = Some((steps, bytes));
+        self
+    }
+
     /// Compiles the space. A built space has at least one configuration.
     ///
     /// # Errors
@@ -245,13 +263,14 @@ impl SpaceBuilder {
         let params = self.checked_params()?;
         let constraints = self.checked_constraints(&params)?;
         let limit = self.node_limit.unwrap_or(NODE_LIMIT);
+        let budget = Budget::new(self.work_limit);
         let (components, count) = match &self.table {
             Some(rows) => {
-                let diagram = table::diagram(&params, rows, limit)?;
+                let diagram = table::diagram(&params, rows, limit, &budget)?;
                 let count = diagram.count();
                 (vec![diagram], count)
             }
-            None => compile(&params, &constraints, limit)?,
+            None => compile(&params, &constraints, limit, &budget)?,
         };
         let index = params.iter().enumerate().map(|(position, param)| (param.name.clone(), position)).collect();
         let searchers = components.into_iter().map(|diagram| Searcher::new(diagram, &params)).collect();
@@ -332,20 +351,27 @@ fn magnitude(expr: &Expr, largest: &BTreeMap<&str, f64>) -> f64 {
     }
 }
 
-fn compile(params: &[Parameter], constraints: &[Constraint], limit: usize) -> Result<(Vec<Diagram>, u128), SpaceError> {
-    match diagrams(params, constraints, limit)? {
-        Some(found) => Ok(found),
-        None => {
-            // Say which constraint is to blame: the last of the shortest prefix that leaves nothing.
-            for prefix in 1..constraints.len() {
-                if diagrams(params, &constraints[..prefix], limit)?.is_none() {
-                    return Err(SpaceError::Empty { constraint: constraints[prefix - 1].name.clone() });
-                }
-            }
-            let last = constraints.last().expect("invariant: a space without constraints is not empty");
-            Err(SpaceError::Empty { constraint: last.name.clone() })
+fn compile(
+    params: &[Parameter],
+    constraints: &[Constraint],
+    limit: usize,
+    budget: &Budget,
+) -> Result<(Vec<Diagram>, u128), SpaceError> {
+    if let Some(found) = diagrams(params, constraints, limit, budget)? {
+        return Ok(found);
+    }
+    // Say which constraint is to blame: the last of the shortest prefix that leaves nothing. Longer prefixes leave less.
+    let (mut some, mut none) = (0, constraints.len());
+    while none - some > 1 {
+        let middle = some.midpoint(none);
+        match diagrams(params, &constraints[..middle], limit, &budget.again()) {
+            Ok(Some(_)) | Err(SpaceError::CountOverflow) => some = middle,
+            Ok(None) => none = middle,
+            Err(other) => return Err(other),
         }
     }
+    let first = constraints.get(none - 1).expect("invariant: a space without constraints is not empty");
+    Err(SpaceError::Empty { constraint: first.name.clone() })
 }
 
 /// The diagrams of all components and the number of configurations; `None` when there are none.
@@ -353,6 +379,7 @@ fn diagrams(
     params: &[Parameter],
     constraints: &[Constraint],
     limit: usize,
+    budget: &Budget,
 ) -> Result<Option<(Vec<Diagram>, u128)>, SpaceError> {
     let position: BTreeMap<&str, u16> = params.iter().map(|param| param.name.as_str()).zip(0u16..).collect();
     let mut names: BTreeMap<String, u32> = BTreeMap::new();
@@ -370,11 +397,15 @@ fn diagrams(
             param.values.iter().map(atom).collect()
         })
         .collect();
-    let mut arena = Arena::new(domains);
+    let mut arena = Arena::new(domains, budget.clone());
     // A conjunction restricts as its parts do, and separate parts compile to smaller diagrams.
     let mut parts: Vec<(usize, Id)> = Vec::new();
     for (constraint, Constraint { expr, .. }) in constraints.iter().enumerate() {
         let id = arena.read(expr, &|name| position[name], &mut number);
+        if budget.spent() {
+            let parameter = expr.params().first().map(|name| (*name).to_owned()).unwrap_or_default();
+            return Err(too_wide(parameter, vec![constraints[constraint].name.clone()], budget.passed(limit)));
+        }
         match arena.node(id) {
             Node::All(inner) => parts.extend(inner.iter().map(|&part| (constraint, part))),
             _ => parts.push((constraint, id)),
@@ -390,7 +421,7 @@ fn diagrams(
     for &(constraint, id) in &parts {
         roots.push(restrictions.compile(id).map_err(|param| {
             let parameter = params[usize::from(param)].name.clone();
-            too_wide(parameter, vec![constraints[constraint].name.clone()], limit)
+            too_wide(parameter, vec![constraints[constraint].name.clone()], budget.passed(limit))
         })?);
     }
     if roots.contains(&NEVER) {
@@ -412,7 +443,8 @@ fn diagrams(
                     supports.iter().zip(&parts).filter(|(support, _)| **support & done != 0 && **support & !done != 0);
                 let blamed: BTreeSet<usize> = open.map(|(_, &(constraint, _))| constraint).collect();
                 let parameter = params[usize::from(order[usize::from(level)])].name.clone();
-                return Err(too_wide(parameter, blamed.iter().map(|&c| constraints[c].name.clone()).collect(), limit));
+                let blamed = blamed.iter().map(|&c| constraints[c].name.clone()).collect();
+                return Err(too_wide(parameter, blamed, budget.passed(limit)));
             }
         };
         count = count.checked_mul(diagram.count()).ok_or(SpaceError::CountOverflow)?;

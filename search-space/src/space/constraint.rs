@@ -3,6 +3,9 @@
 //! The normal form of [`super::residual`] lets most equal residuals meet before their children are built; here nodes with
 //! equal children are merged as well, so two prefixes leave the same node exactly if they leave the same restriction.
 
+use std::rc::Rc;
+
+use super::budget::{Budget, Limit};
 use super::builder::SpaceError;
 use super::hash::FastMap;
 use super::residual::{Arena, FALSE, Id, Node, TRUE};
@@ -13,17 +16,23 @@ pub(super) struct Restriction {
     /// Position in the order of the first parameter that matters.
     pub(super) level: u16,
     /// Which child each value leads to.
-    pub(super) class: Box<[u16]>,
+    pub(super) class: Rc<[u16]>,
     /// Distinct children.
-    pub(super) children: Box<[u32]>,
+    pub(super) children: Rc<[u32]>,
     /// Whether it restricts this one parameter only.
     pub(super) unary: bool,
 }
+
+/// Constraints that one error names.
+const MAX_BLAMED: usize = 8;
 
 /// Node *never*.
 pub(super) const NEVER: u32 = 0;
 /// Node *always*.
 pub(super) const ALWAYS: u32 = 1;
+
+/// What makes a restriction: its level, the class of each value, the children.
+type Shape = (u16, Rc<[u16]>, Rc<[u32]>);
 
 /// The restrictions of all constraints of a space, each stored once.
 pub(super) struct Restrictions<'a> {
@@ -31,7 +40,7 @@ pub(super) struct Restrictions<'a> {
     /// Parameter at each level.
     order: &'a [u16],
     nodes: Vec<Restriction>,
-    unique: FastMap<(u16, Box<[u32]>), u32>,
+    unique: FastMap<Shape, u32>,
     compiled: FastMap<Id, u32>,
     both: FastMap<(u32, u32), u32>,
     limit: usize,
@@ -40,7 +49,7 @@ pub(super) struct Restrictions<'a> {
 impl<'a> Restrictions<'a> {
     /// No restrictions yet, for parameters asked for in this order.
     pub(super) fn new(arena: &'a mut Arena, order: &'a [u16], limit: usize) -> Restrictions<'a> {
-        let leaf = || Restriction { level: u16::MAX, class: Box::new([]), children: Box::new([]), unary: false };
+        let leaf = || Restriction { level: u16::MAX, class: Rc::new([]), children: Rc::new([]), unary: false };
         Restrictions {
             arena,
             order,
@@ -62,6 +71,11 @@ impl<'a> Restrictions<'a> {
         self.nodes.len()
     }
 
+    /// What they may cost.
+    pub(super) fn budget(&self) -> &Budget {
+        &self.arena.budget
+    }
+
     /// Domain size of the parameter at `level`.
     pub(super) fn domain(&self, level: u16) -> u16 {
         self.arena.domain(self.order[usize::from(level)])
@@ -70,7 +84,7 @@ impl<'a> Restrictions<'a> {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// The parameter at which the number of residuals passed the limit.
+    /// The parameter at which the number of residuals, or the budget, passed its limit.
     pub(super) fn compile(&mut self, id: Id) -> Result<u32, u16> {
         match id {
             FALSE => return Ok(NEVER),
@@ -97,38 +111,52 @@ impl<'a> Restrictions<'a> {
         } else {
             for value in 0..self.arena.domain(param) {
                 let residual = self.arena.substitute(id, param, value);
+                if self.arena.budget.spent() {
+                    return Err(param);
+                }
                 children.push(self.compile(residual)?);
             }
         }
-        let node = self.make(level, children);
+        let node = self.make(level, &children);
+        if self.arena.budget.spent() {
+            return Err(param);
+        }
         self.compiled.insert(id, node);
         Ok(node)
     }
 
     /// The node with these children, one per value.
-    fn make(&mut self, level: u16, dense: Vec<u32>) -> u32 {
+    fn make(&mut self, level: u16, dense: &[u32]) -> u32 {
+        self.arena.budget.step(dense.len());
         if dense.iter().all(|&child| child == dense[0]) {
             return dense[0];
         }
-        let key = (level, dense.into_boxed_slice());
+        let mut children: Vec<u32> = Vec::new();
+        let mut known: FastMap<u32, u16> = FastMap::default();
+        let mut class_of = |child: u32| {
+            // Most nodes have few children, and looking through few is faster than a table.
+            let found = match children.len() {
+                0..=16 => children.iter().position(|&known| known == child),
+                _ => known.get(&child).copied().map(usize::from),
+            };
+            let class = found.unwrap_or(children.len());
+            let number = u16::try_from(class).expect("invariant: at most one class per value");
+            if found.is_none() {
+                children.push(child);
+                known.insert(child, number);
+            }
+            number
+        };
+        let class: Rc<[u16]> = dense.iter().map(|&child| class_of(child)).collect();
+        let key = (level, class, Rc::from(children));
         if let Some(&node) = self.unique.get(&key) {
             return node;
         }
-        let mut children: Vec<u32> = Vec::new();
-        let class = key
-            .1
-            .iter()
-            .map(|child| {
-                let found = children.iter().position(|known| known == child).unwrap_or_else(|| {
-                    children.push(*child);
-                    children.len() - 1
-                });
-                u16::try_from(found).expect("invariant: at most one class per value")
-            })
-            .collect();
+        let (class, children) = (key.1.clone(), key.2.clone());
+        self.arena.budget.keep(size_of_val::<[u16]>(&class) + size_of_val::<[u32]>(&children) + 192);
         let unary = children.iter().all(|&child| child <= ALWAYS);
         let node = u32::try_from(self.nodes.len()).expect("invariant: the node limit is below 2^32");
-        self.nodes.push(Restriction { level, class, children: children.into(), unary });
+        self.nodes.push(Restriction { level, class, children, unary });
         self.unique.insert(key, node);
         node
     }
@@ -141,20 +169,26 @@ impl<'a> Restrictions<'a> {
             return node;
         }
         let (x, y) = (self.node(a), self.node(b));
-        let dense = x
+        let dense: Vec<u32> = x
             .class
             .iter()
-            .zip(&y.class)
+            .zip(y.class.iter())
             .map(|(&i, &j)| x.children[usize::from(i)].min(y.children[usize::from(j)]))
             .collect();
         let level = x.level;
-        let node = self.make(level, dense);
+        let node = self.make(level, &dense);
+        self.arena.budget.keep(32);
         self.both.insert(key, node);
         node
     }
 }
 
 /// The error for too many residuals of the constraint called `constraint` at `parameter`.
-pub(super) fn too_wide(parameter: String, constraints: Vec<String>, limit: usize) -> SpaceError {
+pub(super) fn too_wide(parameter: String, mut constraints: Vec<String>, limit: Limit) -> SpaceError {
+    let more = constraints.len().saturating_sub(MAX_BLAMED);
+    constraints.truncate(MAX_BLAMED);
+    if more > 0 {
+        constraints.push(format!("... ({more} more)"));
+    }
     SpaceError::TooWide { parameter, constraints: constraints.join("`, `"), limit }
 }

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use super::budget::Budget;
 use super::constraint::{ALWAYS, NEVER, Restrictions};
 use super::hash::FastMap;
 use super::set::{self, SetTable};
@@ -41,7 +42,7 @@ pub(super) struct Diagram {
 
 /// Why a component has no diagram.
 pub(super) enum Failure {
-    /// More nodes than the limit after the parameter at this level.
+    /// More nodes than the limit, or more work than the budget, after the parameter at this level.
     TooWide(u16),
     /// No assignment satisfies all constraints.
     Empty,
@@ -71,15 +72,16 @@ impl Layer {
     }
 
     /// Adds an edge of the state begun last.
-    pub(super) fn lead(&mut self, child: u32, values: &[u64]) {
-        self.edges.push((child, self.sets.intern(values)));
+    pub(super) fn lead(&mut self, child: u32, values: &[u64], budget: &Budget) {
+        self.edges.push((child, self.sets.intern_within(values, budget)));
         self.spans.last_mut().expect("invariant: a state was begun").1 += 1;
     }
 }
 
 impl Diagram {
     /// The diagram of all assignments to `params` (in this order, which begins at level `base` of the space's order) that
-    /// satisfy every restriction of `roots`. `limit` bounds the number of restrictions and states.
+    /// satisfy every restriction of `roots`. `limit` bounds the number of restrictions and states, the budget of
+    /// `restrictions` the rest.
     pub(super) fn build(
         params: Vec<u16>,
         base: u16,
@@ -88,8 +90,13 @@ impl Diagram {
         limit: usize,
     ) -> Result<Diagram, Failure> {
         let mut state = Vec::new();
-        if roots.iter().any(|&root| !add(&mut state, root, restrictions)) {
-            return Err(Failure::Empty);
+        for &root in roots {
+            if !add(&mut state, root, restrictions) {
+                return Err(Failure::Empty);
+            }
+            if restrictions.budget().spent() {
+                return Err(Failure::TooWide(base));
+            }
         }
         state.sort_unstable();
         let mut states: Vec<Rc<[u32]>> = vec![state.into()];
@@ -104,7 +111,8 @@ impl Diagram {
             };
             for state in &states {
                 expand(state, level, restrictions, &mut next, &mut layer);
-                if total + next.states.len() > limit || restrictions.len() > limit {
+                let wide = total + next.states.len() > limit || restrictions.len() > limit;
+                if wide || restrictions.budget().spent() {
                     return Err(Failure::TooWide(level));
                 }
             }
@@ -115,7 +123,10 @@ impl Diagram {
                 return Err(Failure::Empty);
             }
         }
-        reduce(params, layers)
+        reduce(params, layers.into_iter().rev(), restrictions.budget()).map_err(|failure| match failure {
+            Failure::TooWide(level) => Failure::TooWide(base + level),
+            other => other,
+        })
     }
 
     /// The edges of a node.
@@ -228,6 +239,7 @@ fn positive_floor(value: f64) -> u32 {
 /// Adds a restriction to a state; false when the state becomes impossible.
 fn add(state: &mut Vec<u32>, restriction: u32, restrictions: &mut Restrictions<'_>) -> bool {
     let mut restriction = restriction;
+    restrictions.budget().step(state.len());
     if restrictions.node(restriction).unary {
         let level = restrictions.node(restriction).level;
         let same = state.iter().position(|&other| {
@@ -255,7 +267,54 @@ struct NextStates {
     first_of_class: Vec<u16>,
     renumber: FastMap<(u32, u16), u32>,
     state: Vec<u32>,
+    edges: Merged,
+}
+
+/// The edges of one node while they are found: each child once, with the set of all values that lead to it.
+#[derive(Default)]
+struct Merged {
+    children: Vec<u32>,
+    /// One set per child.
     words: Vec<u64>,
+    stride: usize,
+    /// Per child the node it was last found for and its place among that node's edges.
+    place: Vec<(u32, u32)>,
+    node: u32,
+}
+
+impl Merged {
+    /// Begins the next node, whose sets have `stride` words.
+    fn begin(&mut self, stride: usize) {
+        self.children.clear();
+        self.words.clear();
+        self.stride = stride;
+        self.node += 1;
+    }
+
+    /// The place of the edge to `child`, a new one when there is none yet.
+    fn place(&mut self, child: u32) -> usize {
+        if self.place.len() <= child as usize {
+            self.place.resize(child as usize + 1, (0, 0));
+        }
+        let (node, place) = &mut self.place[child as usize];
+        if *node != self.node {
+            *node = self.node;
+            *place = u32::try_from(self.children.len()).expect("invariant: at most one edge per value");
+            self.children.push(child);
+            self.words.resize(self.children.len() * self.stride, 0);
+        }
+        *place as usize
+    }
+
+    /// The set of the edge at `place`.
+    fn words(&mut self, place: usize) -> &mut [u64] {
+        &mut self.words[place * self.stride..(place + 1) * self.stride]
+    }
+
+    /// The edges in the order in which they were found.
+    fn edges(&self) -> impl Iterator<Item = (u32, &[u64])> {
+        self.children.iter().copied().zip(self.words.chunks_exact(self.stride))
+    }
 }
 
 /// Adds the edges of one state to `layer` and its children to `next`.
@@ -272,7 +331,7 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
     next.class.resize(usize::from(domain), 0);
     for &restriction in &next.active {
         next.renumber.clear();
-        for (class, &own) in next.class.iter_mut().zip(&restrictions.node(restriction).class) {
+        for (class, &own) in next.class.iter_mut().zip(restrictions.node(restriction).class.iter()) {
             let fresh = u32::try_from(next.renumber.len()).expect("invariant: at most one class per value");
             *class = *next.renumber.entry((*class, own)).or_insert(fresh);
         }
@@ -283,8 +342,10 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
             next.first_of_class.push(value);
         }
     }
-    let first = layer.edges.len();
-    for (class, position) in (0u32..).zip(0..next.first_of_class.len()) {
+    next.edges.begin(layer.sets.stride());
+    // Classes that differ only in restrictions already implied lead to one child. Impossible ones have no place.
+    let mut places = Vec::with_capacity(next.first_of_class.len());
+    for position in 0..next.first_of_class.len() {
         let value = usize::from(next.first_of_class[position]);
         next.state.clear();
         next.state.extend_from_slice(&next.rest);
@@ -294,7 +355,11 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
             let child = node.children[usize::from(node.class[value])];
             possible = possible && add(&mut next.state, child, restrictions);
         }
+        if restrictions.budget().spent() {
+            return;
+        }
         if !possible {
+            places.push(None);
             continue;
         }
         next.state.sort_unstable();
@@ -303,35 +368,38 @@ fn expand(state: &[u32], level: u16, restrictions: &mut Restrictions<'_>, next: 
             None => {
                 let child = u32::try_from(next.states.len()).expect("invariant: the node limit is below 2^32");
                 let state: Rc<[u32]> = next.state.as_slice().into();
+                restrictions.budget().keep(size_of_val::<[u32]>(&state) + 96);
                 next.states.push(state.clone());
                 next.index.insert(state, child);
                 child
             }
         };
-        next.words.clear();
-        next.words.resize(layer.sets.stride(), 0);
-        (0u16..).zip(&next.class).filter(|(_, c)| **c == class).for_each(|(v, _)| set::insert(&mut next.words, v));
-        // Classes that differ only in restrictions already implied lead to one child.
-        match layer.edges[first..].iter().position(|edge| edge.0 == child) {
-            Some(known) => {
-                let words = layer.sets.words(layer.edges[first + known].1);
-                next.words.iter_mut().zip(words).for_each(|(word, &other)| *word |= other);
-                layer.edges[first + known].1 = layer.sets.intern(&next.words);
-            }
-            None => layer.edges.push((child, layer.sets.intern(&next.words))),
+        places.push(Some(next.edges.place(child)));
+    }
+    for (value, &class) in (0u16..).zip(&next.class) {
+        if let Some(place) = places[class as usize] {
+            set::insert(next.edges.words(place), value);
         }
     }
-    let edges = layer.edges.len() - first;
-    let number = |value| u32::try_from(value).expect("invariant: the node limit keeps edges below 2^32");
-    layer.spans.push((number(first), number(edges)));
+    layer.begin();
+    let budget = restrictions.budget();
+    budget.step(usize::from(domain) * (1 + next.active.len()) + places.len() * (1 + state.len()));
+    budget.keep(16 + 16 * next.edges.children.len());
+    for (child, words) in next.edges.edges() {
+        layer.lead(child, words, budget);
+    }
 }
 
-/// Merges nodes with equal children from the last level up, drops those that reach no member, and counts.
-pub(super) fn reduce(params: Vec<u16>, layers: Vec<Layer>) -> Result<Diagram, Failure> {
+/// Merges nodes with equal children, drops those that reach no member, and counts. `layers` come from the last level up.
+pub(super) fn reduce(
+    params: Vec<u16>,
+    layers: impl Iterator<Item = Layer>,
+    budget: &Budget,
+) -> Result<Diagram, Failure> {
     let levels = u16::try_from(params.len()).expect("invariant: at most 128 parameters");
     let mut diagram = Diagram {
+        sets: Vec::with_capacity(params.len()),
         params,
-        sets: Vec::with_capacity(layers.len()),
         nodes: vec![Span { level: levels, edges: 0, first: 0 }],
         edges: Vec::new(),
         counts: vec![1],
@@ -339,25 +407,26 @@ pub(super) fn reduce(params: Vec<u16>, layers: Vec<Layer>) -> Result<Diagram, Fa
     };
     // The last layer leads to one state without restrictions: the end.
     let mut below: Vec<Option<u32>> = vec![Some(0)];
-    let (mut edges, mut words) = (Vec::<Edge>::new(), Vec::new());
-    for (level, layer) in (0..levels).zip(&layers).rev() {
+    let (mut edges, mut merged) = (Vec::<Edge>::new(), Merged::default());
+    for (level, layer) in (0..levels).rev().zip(layers) {
         let mut sets = SetTable::new(layer.sets.stride() * 64);
         let mut unique: FastMap<Box<[Edge]>, u32> = FastMap::default();
         let mut here = Vec::with_capacity(layer.spans.len());
         for &(first, count) in &layer.spans {
-            edges.clear();
+            if budget.spent() {
+                return Err(Failure::TooWide(level));
+            }
+            merged.begin(sets.stride());
             for &(child, values) in &layer.edges[first as usize..(first + count) as usize] {
                 let Some(child) = below[child as usize] else { continue };
-                match edges.iter_mut().find(|edge| edge.child == child) {
-                    Some(edge) => {
-                        words.clear();
-                        words.extend_from_slice(sets.words(edge.values));
-                        words.iter_mut().zip(layer.sets.words(values)).for_each(|(word, &other)| *word |= other);
-                        edge.values = sets.intern(&words);
-                    }
-                    None => edges.push(Edge { child, values: sets.intern(layer.sets.words(values)) }),
-                }
+                let place = merged.place(child);
+                let words = layer.sets.words(values);
+                merged.words(place).iter_mut().zip(words).for_each(|(word, &other)| *word |= other);
             }
+            budget.step(count as usize * (1 + sets.stride()));
+            edges.clear();
+            edges
+                .extend(merged.edges().map(|(child, words)| Edge { child, values: sets.intern_within(words, budget) }));
             if edges.is_empty() {
                 here.push(None);
                 continue;
@@ -379,9 +448,11 @@ pub(super) fn reduce(params: Vec<u16>, layers: Vec<Layer>) -> Result<Diagram, Fa
             diagram.nodes.push(Span {
                 level,
                 edges: u16::try_from(edges.len()).expect("invariant: at most one edge per value"),
-                first: u32::try_from(diagram.edges.len()).expect("invariant: the node limit keeps edges below 2^32"),
+                first: u32::try_from(diagram.edges.len()).expect("invariant: the budget keeps edges below 2^32"),
             });
             diagram.edges.extend_from_slice(&edges);
+            // The edges once more as a key, and half of the lists spare.
+            budget.keep(3 * size_of_val(edges.as_slice()) + 2 * (size_of::<Span>() + size_of::<u128>()) + 64);
             unique.insert(edges.as_slice().into(), node);
             here.push(Some(node));
         }

@@ -15,6 +15,7 @@
 //! # Ok::<(), tilewright_search_space::space::SpaceError>(())
 //! ```
 
+mod budget;
 mod builder;
 mod constraint;
 mod diagram;
@@ -37,6 +38,7 @@ use rand::{Rng, RngExt};
 use crate::{Schedule, Value};
 use nearest::Searcher;
 
+pub use budget::Limit;
 pub use builder::{SpaceBuilder, SpaceError};
 pub use expr::{Arith, Compare, Expr};
 pub use parse::ParseError;

@@ -31,11 +31,20 @@ pub(super) fn components(supports: &[u128], sizes: &[usize]) -> Vec<Vec<u16>> {
 /// Starts tried for one component; more would cost more than the better order saves.
 const MAX_STARTS: usize = 24;
 
+/// Bounds evaluated for one component, times its constraints: a second of work. With more constraints than allow a single
+/// start, the order is that of declaration.
+const MAX_BOUNDS: usize = 20_000_000;
+
 fn order(group: u128, supports: &[u128], sizes: &[usize]) -> Vec<u16> {
     let members = || (0u16..128).filter(move |p| group >> p & 1 == 1);
     let logs: Vec<f64> = sizes.iter().map(|&size| (size as f64).ln()).collect();
+    let levels = members().count();
+    let bounds = (levels * levels / 2 * supports.len()).max(1);
+    if bounds > MAX_BOUNDS {
+        return members().collect();
+    }
     members()
-        .take(MAX_STARTS)
+        .take(MAX_STARTS.min(MAX_BOUNDS / bounds))
         .map(|first| {
             let (mut done, mut order) = (1u128 << first, vec![first]);
             let mut total = width(done, supports, &logs).exp();
@@ -56,9 +65,21 @@ fn order(group: u128, supports: &[u128], sizes: &[usize]) -> Vec<u16> {
         .expect("invariant: a group has a member")
 }
 
+/// The parameters of `mask` in rising order.
+fn bits(mask: u128) -> impl Iterator<Item = u16> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let next = u16::try_from(left.trailing_zeros()).expect("invariant: at most 128");
+        (left != 0).then(|| {
+            left &= left - 1;
+            next
+        })
+    })
+}
+
 /// Logarithm of a bound on the number of residuals after the parameters of `done`.
 fn width(done: u128, supports: &[u128], logs: &[f64]) -> f64 {
-    let sum = |mask: u128| logs.iter().enumerate().filter(|(p, _)| mask >> p & 1 == 1).map(|(_, log)| log).sum::<f64>();
+    let sum = |mask: u128| bits(mask).map(|p| logs[usize::from(p)]).sum::<f64>();
     let crossing = supports.iter().filter(|&&support| support & done != 0 && support & !done != 0);
     let frontier = crossing.clone().fold(0, |frontier, support| frontier | (support & done));
     // A threshold over what is left can fall between any two of its values.

@@ -15,6 +15,7 @@
 
 use std::rc::Rc;
 
+use super::budget::Budget;
 use super::expr::{Arith, Compare, Expr};
 use super::facts::Facts;
 use super::hash::FastMap;
@@ -60,6 +61,23 @@ pub(super) enum Node {
     Op(Arith, Id, Id),
 }
 
+/// Bytes that a node takes besides its list: in the arena, among the facts, and as a key; half of each is spare.
+const NODE_BYTES: usize = 3 * size_of::<Node>() + 2 * size_of::<Facts>();
+
+/// Steps that looking a node up takes: in a large arena it waits for memory several times.
+const INTERN_STEPS: usize = 32;
+
+impl Node {
+    /// Bytes of its list.
+    fn list_bytes(&self) -> usize {
+        match self {
+            Node::All(parts) | Node::Any(parts) | Node::Product(parts) => size_of_val::<[Id]>(parts),
+            Node::Sum(_, terms) => size_of_val::<[(i128, Id)]>(terms),
+            _ => 0,
+        }
+    }
+}
+
 /// All residuals of one space.
 pub(super) struct Arena {
     nodes: Vec<Node>,
@@ -69,13 +87,17 @@ pub(super) struct Arena {
     pub(super) domains: Vec<Vec<Atom>>,
     /// Sets of positions of each parameter.
     pub(super) sets: Vec<SetTable>,
+    /// What it may cost. Once it is spent, conditions are no longer evaluated and results mean nothing, so whoever asks for
+    /// one looks here before using it.
+    pub(super) budget: Budget,
 }
 
 impl Arena {
     /// An arena over parameters with these domains.
-    pub(super) fn new(domains: Vec<Vec<Atom>>) -> Arena {
+    pub(super) fn new(domains: Vec<Vec<Atom>>, budget: Budget) -> Arena {
         let sets = domains.iter().map(|domain| SetTable::new(domain.len())).collect();
-        let mut arena = Arena { nodes: Vec::new(), facts: Vec::new(), index: FastMap::default(), domains, sets };
+        let (nodes, facts, index) = (Vec::new(), Vec::new(), FastMap::default());
+        let mut arena = Arena { nodes, facts, index, domains, sets, budget };
         arena.intern(Node::False);
         arena.intern(Node::True);
         arena
@@ -154,6 +176,7 @@ impl Arena {
 
     /// `id` with parameter `param` set to its value at `position`.
     pub(super) fn substitute(&mut self, id: Id, param: u16, position: u16) -> Id {
+        self.budget.step(1);
         if self.support(id) >> param & 1 == 0 {
             return id;
         }
@@ -219,10 +242,12 @@ impl Arena {
     }
 
     fn intern(&mut self, node: Node) -> Id {
+        self.budget.step(INTERN_STEPS + node.list_bytes() / 8);
         if let Some(&id) = self.index.get(&node) {
             return id;
         }
         let id = Id::try_from(self.nodes.len()).expect("invariant: the node limit keeps the arena below 2^32");
+        self.budget.keep(NODE_BYTES + node.list_bytes());
         self.facts.push(self.facts_of(&node));
         self.nodes.push(node.clone());
         self.index.insert(node, id);
@@ -244,6 +269,9 @@ impl Arena {
                 let param = u16::try_from(support.trailing_zeros()).expect("invariant: at most 127");
                 let mut words = vec![0; self.sets[usize::from(param)].stride()];
                 for position in 0..self.domain(param) {
+                    if self.budget.spent() {
+                        return FALSE;
+                    }
                     if self.holds(&node, position) {
                         set::insert(&mut words, position);
                     }
@@ -256,7 +284,7 @@ impl Arena {
 
     fn member(&mut self, param: u16, words: &[u64]) -> Id {
         let table = &mut self.sets[usize::from(param)];
-        let set = table.intern(words);
+        let set = table.intern_within(words, &self.budget);
         match table.size(set) {
             0 => FALSE,
             size if size == u32::from(self.domain(param)) => TRUE,
@@ -284,10 +312,12 @@ impl Arena {
                 _ => flat.push(part),
             }
         }
+        self.budget.step(flat.len());
         let mut sets: Vec<(u16, Vec<u64>)> = Vec::new();
         flat.retain(|&part| match self.nodes[part as usize] {
             Node::Member(param, set) => {
                 let words = self.sets[usize::from(param)].words(set);
+                self.budget.step(words.len());
                 match sets.iter_mut().find(|(other, _)| *other == param) {
                     Some((_, known)) => known
                         .iter_mut()
@@ -424,6 +454,7 @@ impl Arena {
                 _ => factors.push(bare),
             }
         }
+        self.budget.step(factors.len());
         factors.sort_unstable();
         let product = self.intern(Node::Product(factors.into()));
         self.sum(0, vec![(coefficient, product)])
@@ -443,6 +474,7 @@ impl Arena {
                 _ => flat.push((coefficient, term)),
             }
         }
+        self.budget.step(4 * flat.len());
         flat.sort_unstable_by_key(|&(_, term)| term);
         flat.dedup_by(|(c, term), (kept, kept_term)| {
             let same = term == kept_term;
@@ -462,6 +494,7 @@ impl Arena {
 
     /// Whether a condition of at most one parameter holds when that parameter is at `position`.
     fn holds(&self, node: &Node, position: u16) -> bool {
+        self.budget.step(1);
         let part = |id: &Id| self.holds(self.node(*id), position);
         let term = |id: &Id| self.term(self.node(*id), position);
         let int = |id: &Id| term(id).and_then(|atom| if let Atom::Int(value) = atom { Some(value) } else { None });
@@ -481,6 +514,7 @@ impl Arena {
     }
 
     fn term(&self, node: &Node, position: u16) -> Option<Atom> {
+        self.budget.step(1);
         let int = |id: &Id| match self.term(self.node(*id), position) {
             Some(Atom::Int(value)) => Some(value),
             _ => None,
@@ -516,7 +550,7 @@ mod tests {
     /// Parameters `a`, `b`, `c` over 1..=8, and `d` over `-`, 1, 2.
     fn arena() -> Arena {
         let ints = || (1..=8).map(Atom::Int).collect::<Vec<_>>();
-        Arena::new(vec![ints(), ints(), ints(), vec![Atom::Name(0), Atom::Int(1), Atom::Int(2)]])
+        Arena::new(vec![ints(), ints(), ints(), vec![Atom::Name(0), Atom::Int(1), Atom::Int(2)]], Budget::new(None))
     }
 
     fn read(arena: &mut Arena, text: &str) -> Id {

@@ -1,5 +1,6 @@
 //! Sets of domain positions of one parameter, each distinct set stored once.
 
+use super::budget::Budget;
 use super::hash::FastMap;
 
 /// The distinct sets over a domain of fixed size, numbered in the order in which they were first seen.
@@ -32,6 +33,18 @@ impl SetTable {
         self.words.extend_from_slice(words);
         self.sizes.push(words.iter().map(|word| word.count_ones()).sum());
         self.index.insert(words.into(), id);
+        id
+    }
+
+    /// [`SetTable::intern`], counted in `budget`.
+    pub(super) fn intern_within(&mut self, words: &[u64], budget: &Budget) -> u32 {
+        let known = self.len();
+        let id = self.intern(words);
+        budget.step(words.len());
+        if self.len() > known {
+            // The words once in the table and once as a key, half of the table spare, and what points to them.
+            budget.keep(3 * size_of_val(words) + 64);
+        }
         id
     }
 

@@ -4,6 +4,7 @@
 //! ([`super::diagram`]); reduction then merges equal tails. Nothing is compiled, so the rows may be any set.
 
 use super::Parameter;
+use super::budget::Budget;
 use super::builder::SpaceError;
 use super::diagram::{Diagram, Failure, Layer, reduce};
 use super::set;
@@ -12,7 +13,12 @@ use super::set;
 pub(super) const TABLE: &str = "table";
 
 /// The diagram whose members are exactly `rows`, its levels in order of declaration.
-pub(super) fn diagram(params: &[Parameter], rows: &[Vec<u16>], limit: usize) -> Result<Diagram, SpaceError> {
+pub(super) fn diagram(
+    params: &[Parameter],
+    rows: &[Vec<u16>],
+    limit: usize,
+    budget: &Budget,
+) -> Result<Diagram, SpaceError> {
     check(params, rows, limit)?;
     let mut rows: Vec<&[u16]> = rows.iter().map(Vec::as_slice).collect();
     rows.sort_unstable();
@@ -24,18 +30,28 @@ pub(super) fn diagram(params: &[Parameter], rows: &[Vec<u16>], limit: usize) -> 
             None => return Err(SpaceError::DuplicateRow { row: text(params, pair[1]) }),
         }
     }
-    let layers = params.iter().enumerate().map(|(level, param)| layer(param, level, params.len(), &rows, &shared));
+    // From the last level up, one at a time: all of them take more than the rows.
+    let levels = params.iter().enumerate().rev();
+    let layers = levels.map(|(level, param)| layer(param, level, params.len(), &rows, &shared, budget));
     let order = (0u16..).take(params.len()).collect();
-    match reduce(order, layers.collect()) {
+    match reduce(order, layers, budget) {
         Ok(diagram) => Ok(diagram),
-        Err(Failure::CountOverflow | Failure::Empty | Failure::TooWide(_)) => {
+        Err(Failure::TooWide(_)) => Err(SpaceError::TableTooWide { rows: rows.len(), limit: budget.passed(limit) }),
+        Err(Failure::CountOverflow | Failure::Empty) => {
             unreachable!("invariant: every row reaches the end, and a table in memory has fewer than 2^128 rows")
         }
     }
 }
 
 /// The edges from the distinct prefixes of length `level` to those one longer, both numbered in sorted order.
-fn layer(param: &Parameter, level: usize, levels: usize, rows: &[&[u16]], shared: &[Option<usize>]) -> Layer {
+fn layer(
+    param: &Parameter,
+    level: usize,
+    levels: usize,
+    rows: &[&[u16]],
+    shared: &[Option<usize>],
+    budget: &Budget,
+) -> Layer {
     let mut layer = Layer::new(param.values.len());
     let mut words = vec![0; layer.sets.stride()];
     let mut next = 0u32;
@@ -47,7 +63,7 @@ fn layer(param: &Parameter, level: usize, levels: usize, rows: &[&[u16]], shared
             words.fill(0);
             set::insert(&mut words, row[level]);
             // All rows end at the one state of the end.
-            layer.lead(if level + 1 == levels { 0 } else { next }, &words);
+            layer.lead(if level + 1 == levels { 0 } else { next }, &words, budget);
             next += 1;
         }
     }
