@@ -32,8 +32,14 @@ pub(super) fn parse(path: &Path, text: &[u8]) -> Result<(Called, Declared), Data
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        // Its own display is several lines long.
-        DatasetError::Toml { path: path.to_owned(), line, problem: short(&error.message()) }
+        // Its own display is several lines long. The parser lists the known fields behind the unknown one, which may be
+        // long itself; all of the list is kept.
+        let message = error.message();
+        let problem = match message.split_once("`, expected ") {
+            Some((unknown, known)) => format!("{}`, expected {known}", short(&unknown)),
+            None => short(&message),
+        };
+        DatasetError::Toml { path: path.to_owned(), line, problem }
     })?;
     let called = Called { name: file.name.clone(), kernel: file.kernel.clone(), device: file.device.clone() };
     Ok((called, declared(file).map_err(wrong)?))
@@ -75,8 +81,11 @@ fn range(name: &str, found: &toml::Value) -> Result<Vec<Value>, SpaceProblem> {
     if first > last {
         return Err(wrong());
     }
-    let count = (i128::from(last) - i128::from(first)) / i128::from(step) + 1;
-    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_VALUES);
-    let count = count.ok_or_else(|| SpaceProblem::TooManyValues { parameter: name.to_owned(), limit: MAX_VALUES })?;
-    Ok((0i64..).take(count).map(|number| Value::Int(first + number * step)).collect())
+    // Neither the width of a range nor a step beyond its end need fit 64 bits.
+    let rising = std::iter::successors(Some(first), |value| value.checked_add(step));
+    let values: Vec<Value> = rising.take_while(|value| *value <= last).take(MAX_VALUES + 1).map(Value::Int).collect();
+    if values.len() > MAX_VALUES {
+        return Err(SpaceProblem::TooManyValues { parameter: name.to_owned(), limit: MAX_VALUES });
+    }
+    Ok(values)
 }

@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 
 use search_space::Value;
-use search_space::space::{Expr, ParameterSpace, SpaceBuilder};
+use search_space::space::{Expr, ParameterSpace, SpaceBuilder, shown};
 
 use super::SpaceProblem;
 use super::python::{self, Names, Untranslated};
 
 /// Most values that one foreign parameter may have.
 pub(crate) const MAX_VALUES: usize = 4096;
+
+/// Most characters of a name.
+const MAX_NAME: usize = 200;
+
+/// Most bytes of all constraints together: an expression takes up to a hundred times the bytes of its text.
+const MAX_CONSTRAINT_BYTES: usize = 1 << 20;
 
 /// The language in which constraints are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +59,21 @@ impl Declared {
         Ok(())
     }
 
+    /// Names must fit a line of a table, and mean one thing.
+    fn check_names(&self) -> Result<(), SpaceProblem> {
+        let parameters = self.parameters.iter().map(|(name, _)| name);
+        // Where constraints are Python, their names are their texts, which may be long.
+        let constraints = self.constraints.iter().filter(|(name, text)| name != text).map(|(name, _)| name);
+        let mut names = parameters.clone().chain(self.constants.keys()).chain(constraints);
+        if let Some(name) = names.find(|name| name.chars().count() > MAX_NAME || name.contains(char::is_control)) {
+            return Err(SpaceProblem::Name { name: shown(name), limit: MAX_NAME });
+        }
+        match parameters.clone().find(|name| self.constants.contains_key(*name)) {
+            Some(name) => Err(SpaceProblem::TwoMeanings { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// The space, and the constraints that could not be translated.
     ///
     /// With a table these are left out, because the table decides anyway; without one each is an error.
@@ -63,10 +84,16 @@ impl Declared {
         if let Some((name, _)) = self.parameters.iter().find(|(name, _)| self.constants.contains_key(name)) {
             return Err(SpaceProblem::ConstantIsParameter { name: name.clone() });
         }
+        self.check_names()?;
+        if self.constraints.iter().map(|(_, text)| text.len()).sum::<usize>() > MAX_CONSTRAINT_BYTES {
+            return Err(SpaceProblem::TooManyConstraints { limit: MAX_CONSTRAINT_BYTES });
+        }
         let names = Names::new(&self.parameters, &self.constants);
         let mut builder = SpaceBuilder::new();
         let mut untranslated = Vec::new();
         for (name, text) in &self.constraints {
+            // One without a name is called by its text, which may have several lines.
+            let name = if name == text { &one_line(text) } else { name };
             match self.language {
                 Language::Own => match Expr::parse(text) {
                     Ok(expr) => _ = builder.require_expr(name, names.replaced(expr)),
@@ -94,11 +121,13 @@ impl Declared {
     }
 }
 
-/// At most sixty characters of what was found.
+/// `text` with its words one blank apart.
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What was found, as messages show it.
 pub(crate) fn short(found: &impl std::fmt::Display) -> String {
-    let text = found.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
+    shown(&found.to_string())
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::SpaceProblem;
-use super::declared::{Declared, Language};
+use super::declared::{Declared, Language, short};
 use super::value;
 use crate::error::DatasetError;
 use crate::recorded::MAX_HEADER_BYTES;
@@ -101,7 +101,7 @@ impl Header {
         }
         for (name, constant) in &self.constants {
             let constant = value::of_json(constant)
-                .ok_or_else(|| SpaceProblem::NoValue { parameter: name.clone(), found: constant.to_string() })?;
+                .ok_or_else(|| SpaceProblem::NoValue { parameter: name.clone(), found: short(constant) })?;
             declared.constants.insert(name.clone(), constant);
         }
         declared.language = match self.constraint_language.as_deref() {

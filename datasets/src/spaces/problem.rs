@@ -1,6 +1,6 @@
 //! What can be wrong with a declared space.
 
-use search_space::space::{ParseError, SpaceError};
+use search_space::space::{ParseError, SpaceError, shown};
 
 use super::python::Untranslated;
 
@@ -15,7 +15,7 @@ pub enum SpaceProblem {
     )]
     UnknownForm,
     /// Another format, or another version of it.
-    #[error("its format is `{found}`; this build reads `{wanted}`")]
+    #[error("its format is `{}`; this build reads `{wanted}`", shown(found))]
     Format {
         /// What was found.
         found: String,
@@ -23,13 +23,13 @@ pub enum SpaceProblem {
         wanted: &'static str,
     },
     /// Another unit of time.
-    #[error("its unit of time is `{found}`; convert the times to ms")]
+    #[error("its unit of time is `{}`; convert the times to ms", shown(found))]
     TimeUnit {
         /// What was found.
         found: String,
     },
     /// Constraints in another language.
-    #[error("its constraints are in `{found}`; use python or tilewright")]
+    #[error("its constraints are in `{}`; use python or tilewright", shown(found))]
     Language {
         /// What was found.
         found: String,
@@ -37,8 +37,30 @@ pub enum SpaceProblem {
     /// No parameter.
     #[error("it declares no parameter")]
     NoParameters,
+    /// A name that would break the lines of a table.
+    #[error(
+        "the name `{name}` has line breaks or other control characters, or more than {limit} characters; choose another"
+    )]
+    Name {
+        /// The name, shortened.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// A constant called like a parameter.
+    #[error("`{name}` is both a parameter and a constant; rename one of them")]
+    TwoMeanings {
+        /// The name.
+        name: String,
+    },
+    /// Too much text in constraints.
+    #[error("its constraints have more than {limit} bytes together; leave out those that others imply")]
+    TooManyConstraints {
+        /// The limit.
+        limit: usize,
+    },
     /// A value that is neither number, text nor truth value.
-    #[error("`{parameter}` cannot be `{found}`; values are numbers, texts, true or false")]
+    #[error("`{}` cannot be `{found}`; values are numbers, texts, true or false", shown(parameter))]
     NoValue {
         /// The parameter or constant.
         parameter: String,
@@ -52,7 +74,10 @@ pub enum SpaceProblem {
         name: String,
     },
     /// A parameter without a list of values.
-    #[error("`{parameter}` is `{found}`; write a list such as [8, 16] or a range such as {{ range = [1, 16] }}")]
+    #[error(
+        "`{}` is `{found}`; write a list such as [8, 16] or a range such as {{ range = [1, 16] }}",
+        shown(parameter)
+    )]
     NotAList {
         /// The parameter.
         parameter: String,
@@ -61,14 +86,15 @@ pub enum SpaceProblem {
     },
     /// A range that is none.
     #[error(
-        "the range of `{parameter}` must be [first, last] or [first, last, step] with first <= last and a step above 0"
+        "the range of `{}` must be [first, last] or [first, last, step] with first <= last and a step above 0",
+        shown(parameter)
     )]
     Range {
         /// The parameter.
         parameter: String,
     },
     /// Too many values.
-    #[error("`{parameter}` has more than {limit} values; list fewer of them")]
+    #[error("`{}` has more than {limit} values; list fewer of them", shown(parameter))]
     TooManyValues {
         /// The parameter.
         parameter: String,
@@ -82,7 +108,7 @@ pub enum SpaceProblem {
         limit: usize,
     },
     /// A cached configuration that sets no or another value.
-    #[error("entry `{entry}` of the cache has no value of `{parameter}` that `tune_params` lists")]
+    #[error("entry `{entry}` of the cache has no value of `{}` that `tune_params` lists", shown(parameter))]
     Entry {
         /// The entry.
         entry: String,
@@ -96,7 +122,7 @@ pub enum SpaceProblem {
         source: Untranslated,
     },
     /// A constraint in the language of this project that cannot be read.
-    #[error("constraint `{constraint}`: {source}")]
+    #[error("constraint `{}`: {source}", shown(constraint))]
     Expression {
         /// Its name.
         constraint: String,

@@ -123,7 +123,8 @@ fn mistakes_by_hand_are_named() {
         ("name = 'x'\n", "missing field `parameters`"),
         ("\n[parameters]\na = [1\n", "space.toml:3"),
         ("[parameters]\na = [1]\na = [2]", "space.toml:3: duplicate key"),
-        ("[parameter]\na = [1]", "unknown field `parameter`"),
+        ("[parameter]\na = [1]", "unknown field `parameter`, expected one of"),
+        ("[parameter]\na = [1]", "`parameters`, `constants`"),
         ("tile_m,tile_n\n1,2\n", "expected TOML with [parameters], or JSON (docs/spaces.md)"),
         ("[parameters]\na = 3", "`a` is `3`; write a list such as [8, 16] or a range such as { range = [1, 16] }"),
         ("[parameters]\na = { rnage = [1, 2] }", "write a list"),
@@ -149,6 +150,86 @@ fn mistakes_by_hand_are_named() {
         let message = refused("space.toml", text);
         assert!(message.contains(wanted) && message.contains("space.toml"), "{text}: {message}");
     }
+}
+
+#[test]
+fn ranges_reach_the_ends_of_64_bits() {
+    let (least, most) = (i64::MIN, i64::MAX);
+    for (range, wanted) in [
+        (format!("[{least}, 0, 4611686018427387904]"), vec![least, least / 2, 0]),
+        (format!("[{least}, {most}, {most}]"), vec![least, -1, most - 1]),
+        (format!("[{}, {most}]", most - 1), vec![most - 1, most]),
+        (format!("[{most}, {most}, {most}]"), vec![most]),
+    ] {
+        let found = read("space.toml", &format!("[parameters]\na = {{ range = {range} }}")).unwrap();
+        let wanted: Vec<Value> = wanted.into_iter().map(Value::Int).collect();
+        assert_eq!(found.space.params()[0].values, wanted, "{range}");
+    }
+    let message = refused("space.toml", &format!("[parameters]\na = {{ range = [{least}, {most}] }}"));
+    assert!(message.contains("`a` has more than 4096 values"), "{message}");
+}
+
+#[test]
+fn names_fit_a_line_and_mean_one_thing() {
+    let long = "n".repeat(201);
+    let name = |toml: &str| refused("space.toml", toml);
+    for message in [
+        name("[parameters]\n\"a\\nb\" = [1]"),
+        name(&format!("[parameters]\n{long} = [1]")),
+        name("[parameters]\na = [1]\n[constants]\n\"c\\t\" = 1"),
+        name("[parameters]\na = [1]\n[constraints]\n\"r\\u001b\" = 'a == 1'"),
+        refused("space.json", r#"{"tune_params": {"a\u0000": [1]}}"#),
+    ] {
+        assert!(
+            message.contains("control characters, or more than 200 characters") && message.len() < 400,
+            "{message}"
+        );
+    }
+    assert!(read("space.toml", &format!("[parameters]\n{} = [1]", &long[1..])).is_ok());
+    // A constraint without a name is called by its text, on one line.
+    let found = read("space.json", r#"{"tune_params": {"a": [1, 2]}, "restrictions": ["(a ==\n\t1)"]}"#).unwrap();
+    assert_eq!(found.space.constraints()[0].name, "(a == 1)");
+    for message in [
+        name("[parameters]\na = [1]\n[constants]\na = 2"),
+        refused("space.json", r#"{"tune_params": {"a": [1]}, "constants": {"a": 2}}"#),
+    ] {
+        assert!(message.contains("`a` is both a parameter and a constant"), "{message}");
+    }
+}
+
+#[test]
+fn long_texts_are_shortened_in_messages() {
+    let long = format!("{}a", "a + ".repeat(1000));
+    let toml =
+        |constraint: &str| refused("space.toml", &format!("[parameters]\na = [1]\n[constraints]\nr = {constraint:?}"));
+    let json =
+        |text: &str| refused("space.json", &format!(r#"{{"tune_params": {{"a": [1]}}, "restrictions": ["{text}"]}}"#));
+    for message in [
+        toml(&format!("{long} $")),
+        toml(&long),
+        json(&format!("{long} $")),
+        json(&format!("{long} == 'x'")),
+        json(&format!("{long} == 0")),
+        json(&format!("{}f(a) == 0", "1 + ".repeat(1000))),
+        refused("space.toml", &format!("[parameters]\na = {long:?}")),
+    ] {
+        assert!(message.contains("...") && message.len() < 500, "{message}");
+    }
+    // Where the trouble is, not where the text begins.
+    assert!(toml(&format!("{long} $")).contains("a + a $`"));
+}
+
+#[test]
+fn constraints_have_a_limit_together() {
+    let lines: String = (0..3000).map(|n| format!("c{n} = \"{} > 0\"\n", vec!["a"; 120].join(" + "))).collect();
+    let message = refused("space.toml", &format!("[parameters]\na = [1]\n[constraints]\n{lines}"));
+    assert!(message.contains("its constraints have more than 1048576 bytes together"), "{message}");
+}
+
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    assert!(read("space.json", "\u{feff}{\"tune_params\": {\"a\": [1]}}").is_ok());
+    assert!(read("space.toml", "\u{feff}[parameters]\na = [1]").is_ok());
 }
 
 #[test]

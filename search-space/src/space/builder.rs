@@ -10,6 +10,7 @@ use super::nearest::Searcher;
 use super::order;
 use super::parse::ParseError;
 use super::residual::{Arena, Atom, Id, Node};
+use super::shown::shown;
 use super::{Constraint, Parameter, ParameterSpace, table};
 use crate::Value;
 
@@ -39,7 +40,7 @@ pub enum SpaceError {
         parameter: String,
     },
     /// A parameter lists a value twice.
-    #[error("parameter `{parameter}` lists the value `{value}` twice")]
+    #[error("parameter `{parameter}` lists the value `{}` twice", shown(&value.to_string()))]
     DuplicateValue {
         /// The parameter.
         parameter: String,
@@ -61,7 +62,7 @@ pub enum SpaceError {
         count: usize,
     },
     /// A name that is no parameter.
-    #[error("{place} names `{name}`, which is no parameter of the space")]
+    #[error("{place} names `{}`, which is no parameter of the space", shown(name))]
     UnknownParameter {
         /// Where it is named: `constraint ...` or `structural`.
         place: String,
@@ -69,7 +70,7 @@ pub enum SpaceError {
         name: String,
     },
     /// The text of a constraint is no expression.
-    #[error("constraint `{constraint}` cannot be read")]
+    #[error("constraint `{}` cannot be read", shown(constraint))]
     Parse {
         /// The constraint's name.
         constraint: String,
@@ -77,7 +78,8 @@ pub enum SpaceError {
         source: ParseError,
     },
     /// A constraint uses a number as a condition or a condition as a number.
-    #[error("constraint `{constraint}`: `{part}` is {found} where {wanted} is needed", 
+    #[error("constraint `{}`: `{}` is {found} where {wanted} is needed",
+        shown(constraint), shown(part),
         found = if *.condition { "a condition" } else { "a value" },
         wanted = if *.condition { "a value" } else { "a condition (compare it with something)" })]
     IllTyped {
@@ -89,13 +91,13 @@ pub enum SpaceError {
         condition: bool,
     },
     /// A constraint computes numbers too large for exact arithmetic.
-    #[error("constraint `{constraint}` can reach numbers above 1e30; use smaller values or divide earlier")]
+    #[error("constraint `{}` can reach numbers above 1e30; use smaller values or divide earlier", shown(constraint))]
     TooLarge {
         /// The constraint's name.
         constraint: String,
     },
     /// No configuration satisfies the constraints.
-    #[error("no configuration satisfies the constraints; the first that leaves none is `{constraint}`")]
+    #[error("no configuration satisfies the constraints; the first that leaves none is `{}`", shown(constraint))]
     Empty {
         /// The first constraint, in order of declaration, after which nothing is left.
         constraint: String,
@@ -322,7 +324,7 @@ impl SpaceBuilder {
                 });
             }
             if let Some(unknown) = expr.params().into_iter().find(|name| !largest.contains_key(name)) {
-                let place = format!("constraint `{constraint}`");
+                let place = format!("constraint `{}`", shown(&constraint));
                 return Err(SpaceError::UnknownParameter { place, name: unknown.into() });
             }
             if magnitude(expr, &largest) > MAX_TERM {
@@ -404,7 +406,7 @@ fn diagrams(
         let id = arena.read(expr, &|name| position[name], &mut number);
         if budget.spent() {
             let parameter = expr.params().first().map(|name| (*name).to_owned()).unwrap_or_default();
-            return Err(too_wide(parameter, vec![constraints[constraint].name.clone()], budget.passed(limit)));
+            return Err(too_wide(parameter, vec![shown(&constraints[constraint].name)], budget.passed(limit)));
         }
         match arena.node(id) {
             Node::All(inner) => parts.extend(inner.iter().map(|&part| (constraint, part))),
@@ -421,7 +423,7 @@ fn diagrams(
     for &(constraint, id) in &parts {
         roots.push(restrictions.compile(id).map_err(|param| {
             let parameter = params[usize::from(param)].name.clone();
-            too_wide(parameter, vec![constraints[constraint].name.clone()], budget.passed(limit))
+            too_wide(parameter, vec![shown(&constraints[constraint].name)], budget.passed(limit))
         })?);
     }
     if roots.contains(&NEVER) {
@@ -443,7 +445,7 @@ fn diagrams(
                     supports.iter().zip(&parts).filter(|(support, _)| **support & done != 0 && **support & !done != 0);
                 let blamed: BTreeSet<usize> = open.map(|(_, &(constraint, _))| constraint).collect();
                 let parameter = params[usize::from(order[usize::from(level)])].name.clone();
-                let blamed = blamed.iter().map(|&c| constraints[c].name.clone()).collect();
+                let blamed = blamed.iter().map(|&c| shown(&constraints[c].name)).collect();
                 return Err(too_wide(parameter, blamed, budget.passed(limit)));
             }
         };

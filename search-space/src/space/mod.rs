@@ -27,6 +27,7 @@ mod order;
 mod parse;
 mod residual;
 mod set;
+mod shown;
 mod table;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub use budget::Limit;
 pub use builder::{SpaceBuilder, SpaceError};
 pub use expr::{Arith, Compare, Expr};
 pub use parse::ParseError;
+pub use shown::{shown, shown_around};
 
 /// One position per parameter, in order of declaration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

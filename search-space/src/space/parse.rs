@@ -11,6 +11,7 @@
 //! `''` inside quotes is one quote.
 
 use super::expr::{Arith, Compare, Expr};
+use super::shown::shown_around;
 
 /// Expressions nested more deeply than this are refused, so that a hostile text cannot exhaust the stack.
 const MAX_DEPTH: usize = 100;
@@ -20,7 +21,7 @@ const MAX_BYTES: usize = 8192;
 
 /// Why a text is no expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("at byte {at} of `{text}`: expected {expected}")]
+#[error("at byte {at} of `{}`: expected {expected}", shown_around(text, *at))]
 pub struct ParseError {
     /// The whole text.
     pub text: String,

@@ -17,13 +17,13 @@ mod token;
 use std::collections::BTreeMap;
 
 use search_space::Value;
-use search_space::space::Expr;
+use search_space::space::{Expr, shown, shown_around};
 
 pub(crate) use parse::translate;
 
 /// Why a constraint was not translated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("constraint `{constraint}`, byte {at}: {problem}")]
+#[error("constraint `{}`, byte {at}: {problem}", shown_around(constraint, *at))]
 pub struct Untranslated {
     /// Its text.
     pub constraint: String,
@@ -44,25 +44,28 @@ pub enum PythonProblem {
         wanted: &'static str,
     },
     /// A name that is neither a parameter nor a constant.
-    #[error("`{name}` is neither a parameter nor a constant of the space")]
+    #[error("`{}` is neither a parameter nor a constant of the space", shown(name))]
     UnknownName {
         /// The name.
         name: String,
     },
     /// Python that has no counterpart here.
-    #[error("{what} cannot be translated; write the condition with and, or, not, comparisons and integer arithmetic")]
+    #[error(
+        "{} cannot be translated; write the condition with and, or, not, comparisons and integer arithmetic",
+        shown(what)
+    )]
     Unsupported {
         /// The part.
         what: String,
     },
     /// An exact division by something that may be 0 or negative.
-    #[error("the divisor `{divisor}` may be 0 or negative; multiply instead, or divide with `//`")]
+    #[error("the divisor `{}` may be 0 or negative; multiply instead, or divide with `//`", shown(divisor))]
     Divisor {
         /// The divisor, translated.
         divisor: String,
     },
     /// A calculation with something that is no integer.
-    #[error("`{name}` is not always an integer, so it can be compared with `==`, `!=` and `in` only")]
+    #[error("`{}` is not always an integer, so it can be compared with `==`, `!=` and `in` only", shown(name))]
     NotANumber {
         /// The parameter or text.
         name: String,

@@ -1,5 +1,7 @@
 //! The words of a Python expression.
 
+use search_space::space::shown;
+
 use super::{PythonProblem, Untranslated};
 
 /// Longer texts are refused: a chain of operators nests as deeply as it is long.
@@ -30,9 +32,7 @@ const SIGNS: [&str; 24] = [
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, Untranslated> {
     let wrong = |at, problem| Untranslated { constraint: text.to_owned(), at, problem };
     if text.len() > MAX_BYTES {
-        let start = text.char_indices().map(|(at, _)| at).nth(60).unwrap_or(text.len());
-        let constraint = format!("{}...", &text[..start]);
-        return Err(Untranslated { constraint, at: MAX_BYTES, problem: PythonProblem::TooLarge });
+        return Err(Untranslated { constraint: shown(text), at: MAX_BYTES, problem: PythonProblem::TooLarge });
     }
     let mut found = Vec::new();
     let mut at = 0;
