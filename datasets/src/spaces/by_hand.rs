@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::declared::{Declared, Language, MAX_VALUES, short};
 use super::{Called, SpaceProblem, value};
 use crate::error::DatasetError;
+use crate::recorded::MAX_HEADER_BYTES;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +29,12 @@ struct File {
 
 pub(super) fn parse(path: &Path, text: &[u8]) -> Result<(Called, Declared), DatasetError> {
     let wrong = |problem| DatasetError::Space { path: path.to_owned(), problem: Box::new(problem) };
+    let (bytes, limit) = (text.len() as u64, MAX_HEADER_BYTES);
+    if bytes > limit {
+        // The parser takes up to eighty bytes for each of the text.
+        let advice = "keep what declares the space: parameters and constraints";
+        return Err(DatasetError::TooLarge { path: path.to_owned(), bytes, limit, advice });
+    }
     let text = std::str::from_utf8(text).map_err(|_| wrong(SpaceProblem::UnknownForm))?;
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

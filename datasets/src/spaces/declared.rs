@@ -85,9 +85,7 @@ impl Declared {
             return Err(SpaceProblem::ConstantIsParameter { name: name.clone() });
         }
         self.check_names()?;
-        if self.constraints.iter().map(|(_, text)| text.len()).sum::<usize>() > MAX_CONSTRAINT_BYTES {
-            return Err(SpaceProblem::TooManyConstraints { limit: MAX_CONSTRAINT_BYTES });
-        }
+        check_length(self.constraints.iter().map(|(_, text)| text))?;
         let names = Names::new(&self.parameters, &self.constants);
         let mut builder = SpaceBuilder::new();
         let mut untranslated = Vec::new();
@@ -119,6 +117,14 @@ impl Declared {
         let space = builder.build().map_err(|source| SpaceProblem::Space { source })?;
         Ok((space, untranslated))
     }
+}
+
+/// Whether constraints keep their limit together.
+pub(super) fn check_length<'a>(texts: impl Iterator<Item = &'a String>) -> Result<(), SpaceProblem> {
+    if texts.map(String::len).sum::<usize>() > MAX_CONSTRAINT_BYTES {
+        return Err(SpaceProblem::TooManyConstraints { limit: MAX_CONSTRAINT_BYTES });
+    }
+    Ok(())
 }
 
 /// `text` with its words one blank apart.

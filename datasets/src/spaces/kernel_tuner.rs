@@ -12,7 +12,7 @@ use search_space::Value;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::declared::Declared;
+use super::declared::{Declared, check_length};
 use super::{Called, SpaceProblem, value};
 use crate::error::DatasetError;
 use crate::recorded::MAX_ROWS;
@@ -120,7 +120,11 @@ fn declared(file: File) -> Result<Declared, SpaceProblem> {
         declared.constants.insert(name, constant);
     }
     match file.restrictions {
-        Some(texts) => declared.constraints = texts.into_iter().map(|text| (text.clone(), text)).collect(),
+        Some(texts) => {
+            // Before each is there twice, as name and as text.
+            check_length(texts.iter())?;
+            declared.constraints = texts.into_iter().map(|text| (text.clone(), text)).collect();
+        }
         None if file.cache.is_empty() => {}
         None => declared.table = Some(table(&declared.parameters, &file.cache)?),
     }

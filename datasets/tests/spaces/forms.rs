@@ -270,6 +270,8 @@ fn large_headers_and_bombs_are_refused() {
     let padded = examples()[3].1.replace("Example T1000", &"x".repeat(5 << 20));
     let message = refused("space.json", &padded);
     assert!(message.contains("more than the 4194304 that are read"), "{message}");
+    let message = refused("space.toml", &format!("[parameters]\na = [{}1]", "1,".repeat(2 << 20)));
+    assert!(message.contains("more than the 4194304 that are read"), "{message}");
     let bomb = |limit: u64| {
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::copy(&mut std::io::Read::take(std::io::repeat(b' '), limit + 1), &mut packer).unwrap();
