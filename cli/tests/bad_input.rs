@@ -173,7 +173,7 @@ fn sources_that_are_none() {
     cargo_bin_cmd!("tilewright").args(made).current_dir(folder.path()).assert().success();
     let mut itself = vec!["tune", "--db", "night.tune"];
     itself.extend(with(&["./night.tune"]));
-    refused(folder.path(), &itself, &["night.tune", "leave --from out"]);
+    refused(folder.path(), &itself, &["night.tune", "name a copy of it"]);
 }
 
 #[test]

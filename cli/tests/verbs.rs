@@ -101,7 +101,8 @@ fn a_night_from_tune_to_lookup() {
     more[5] = "14";
     let next = json(folder.path(), 0, &more);
     let next: Vec<&Value> = next.iter().filter(|l| l["kind"] == "trial").map(|l| &l["schedule"]).collect();
-    assert_eq!(next, proposed.iter().collect::<Vec<_>>());
+    // One, since each choice follows from the results before it.
+    assert_eq!(next[..1], proposed.iter().collect::<Vec<_>>());
 
     let mut time = cargo_bin_cmd!("tilewright");
     time.args(["time", WORKLOAD, "--device", "cpu", "--db", "night.tune"]).current_dir(folder.path());
@@ -170,7 +171,8 @@ fn every_option_has_effect() {
         (&["--trials", "5"], "trials", 5.into()),
         (&["--seed", "9"], "seed", 9.into()),
         (&["--strategy", "random"], "strategy", "random".into()),
-        (&["--model-scorer", "none"], "model_scorer", "none".into()),
+        (&["--strategy", "evolution", "--model-scorer", "none"], "model_scorer", "none".into()),
+        (&["--stop-gain", "0.01"], "stop_gain", 0.01.into()),
         (&["--timeout", "3s"], "timeout_s", 3.0.into()),
         (&["--threads", "2"], "devices", vec!["cpu:threads=2"].into()),
         (&["--retry-quarantined"], "retry_quarantined", true.into()),

@@ -21,5 +21,5 @@ mod trees;
 
 pub use features::Features;
 pub use gp::GaussianProcess;
-pub use prior::Prior;
+pub use prior::{Prior, Source, likeness};
 pub use trees::Trees;

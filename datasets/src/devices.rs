@@ -19,6 +19,14 @@ use serde::Deserialize;
 
 /// Words of makers and product lines that a name may have or lack.
 const DECORATION: [&str; 8] = ["nvidia", "geforce", "quadro", "tesla", "amd", "instinct", "radeon", "gpu"];
+/// Makers, each with words that only names of its devices have.
+const MAKERS: [(&str, &[&str]); 5] = [
+    ("nvidia", &["nvidia", "geforce", "quadro", "tesla", "rtx", "gtx"]),
+    ("amd", &["amd", "radeon", "instinct", "firepro"]),
+    ("intel", &["intel", "arc", "iris"]),
+    ("apple", &["apple"]),
+    ("qualcomm", &["qualcomm", "adreno"]),
+];
 
 static LIST: LazyLock<List> =
     LazyLock::new(|| toml::from_str(include_str!("../devices.toml")).expect("invariant: the list is well-formed"));
@@ -86,6 +94,25 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The figures of `other` over those of this one, as far as both are published: units, lanes, peak rate, bandwidth,
+    /// level 2 cache, shared memory.
+    #[must_use]
+    pub fn ratios(&self, other: &Device) -> Vec<f64> {
+        let figures = |device: &Device| {
+            [
+                Some(f64::from(device.units)),
+                Some(f64::from(device.lanes)),
+                device.f32_flops_per_s(),
+                device.bytes_per_s(),
+                device.l2_kib.map(f64::from),
+                device.shared_kib.map(f64::from),
+            ]
+        };
+        figures(self).into_iter().zip(figures(other)).filter_map(|(own, others)| Some(others? / own?)).collect()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -100,6 +127,14 @@ struct List {
 pub fn find(name: &str) -> Option<&'static Device> {
     let plain = plain(name);
     LIST.device.iter().find(|device| names(device).any(|known| known == plain))
+}
+
+/// The maker of the device with this name, in small letters; `None` when neither the list nor the name tells.
+#[must_use]
+pub fn maker(name: &str) -> Option<&'static str> {
+    let full = find(name).map_or(name, |device| &device.name).to_ascii_lowercase();
+    let words: Vec<&str> = full.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    MAKERS.iter().find(|(_, known)| known.iter().any(|word| words.contains(word))).map(|(maker, _)| *maker)
 }
 
 /// All devices of the list.
@@ -173,6 +208,32 @@ mod tests {
         {
             assert_eq!(find(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn makers_are_known_from_the_list_or_the_name() {
+        for (name, wanted) in [
+            ("MI250X", Some("amd")),
+            ("A4000", Some("nvidia")),
+            ("GeForce GTX 980", Some("nvidia")),
+            ("RTX_5090", Some("nvidia")),
+            ("AMD Radeon Pro W7900", Some("amd")),
+            ("Intel(R) Arc(tm) A770", Some("intel")),
+            ("llvmpipe (LLVM 15.0.6, 256 bits)", None),
+            ("Tracer", None),
+            ("", None),
+        ] {
+            assert_eq!(maker(name), wanted, "{name}");
+        }
+        assert!(all().all(|device| maker(&device.name).is_some()));
+    }
+
+    #[test]
+    fn figures_compare_where_both_are_published() {
+        let [laptop, a4000] = ["RTX 3060 laptop", "A4000"].map(|name| find(name).unwrap());
+        // Neither clock nor level 2 cache of the first are published.
+        assert_eq!(laptop.ratios(a4000), [48.0 / 30.0, 1.0, 448.0 / 336.0, 1.0]);
+        assert!(a4000.ratios(a4000).iter().all(|ratio| *ratio == 1.0));
     }
 
     #[test]

@@ -116,9 +116,18 @@ fn replaying_the_log_gives_the_same_next_candidates() {
             log.push((n, tells));
         }
         let mut resumed = strategies(&space, 5).into_iter().nth(which).unwrap();
-        for (n, tells) in &log {
+        // Time to think, at any moment, changes nothing.
+        for (round, (n, tells)) in log.iter().enumerate() {
             resumed.ask(*n);
-            tells.iter().for_each(|&(id, told)| resumed.tell(id, told));
+            if round % 2 == 0 {
+                resumed.think();
+            }
+            for (at, &(id, told)) in tells.iter().enumerate() {
+                resumed.tell(id, told);
+                if at % 4 == round % 4 {
+                    resumed.think();
+                }
+            }
         }
         let next = original.ask(16);
         assert_eq!(next, resumed.ask(16), "{}", original.name());

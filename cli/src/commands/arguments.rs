@@ -144,6 +144,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).ok().filter(|time| time.as_secs() < 1 << 32).ok_or_else(wrong)
 }
 
+/// A share on the command line: a number from 0, below 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is no share from 0 and below 1; write for example 0.001"))
+}
+
 /// What identifies a search, for the verbs that run or replay one.
 #[derive(Args, Clone)]
 pub(super) struct MethodArguments {
@@ -151,12 +157,12 @@ pub(super) struct MethodArguments {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Search")]
     pub(super) seed: u64,
     /// How candidates are chosen
-    #[arg(long, value_enum, default_value_t = StrategyArgument::Evolution, help_heading = "Search")]
+    #[arg(long, value_enum, default_value_t = StrategyArgument::Gp, help_heading = "Search")]
     pub(super) strategy: StrategyArgument,
-    /// Model that ranks an evolution's candidates before they are measured
-    #[arg(long, value_enum, default_value_t = ModelArgument::Trees, help_heading = "Search")]
-    pub(super) model_scorer: ModelArgument,
-    /// Learn from what these databases hold of other devices, shapes and nights; repeatable
+    /// With --strategy evolution, the model that ranks candidates before they are measured [default: trees]
+    #[arg(long, value_enum, help_heading = "Search")]
+    pub(super) model_scorer: Option<ModelArgument>,
+    /// With --strategy gp, learn from what these databases hold of other devices, shapes and nights; repeatable
     #[arg(long, value_name = "FILE", help_heading = "Search")]
     pub(super) from: Vec<PathBuf>,
 }
@@ -199,9 +205,11 @@ impl MethodArguments {
     /// The method, and what it learns from.
     pub(super) fn method(&self) -> anyhow::Result<(Method, session::Sources)> {
         let strategy = self.strategy.kind();
-        // The flag must not make two different searches of a strategy that has no choice of a model.
+        if strategy != StrategyKind::Evolution && self.model_scorer.is_some() {
+            bail!("--model-scorer is for --strategy evolution; {} has no choice of a model", strategy.as_str());
+        }
         let model = match (strategy, self.model_scorer) {
-            (StrategyKind::Evolution, ModelArgument::None) => ModelKind::None,
+            (StrategyKind::Evolution, Some(ModelArgument::None)) => ModelKind::None,
             (StrategyKind::Evolution | StrategyKind::Gp, _) => ModelKind::Trees,
             (StrategyKind::Random | StrategyKind::Genetic | StrategyKind::Annealing, _) => ModelKind::None,
         };
@@ -260,12 +268,23 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_not_used_does_not_split_a_search() {
-        let method = |model_scorer| {
-            let arguments =
-                MethodArguments { seed: 1, strategy: StrategyArgument::Random, model_scorer, from: Vec::new() };
-            arguments.method().unwrap().0
+    fn a_model_is_chosen_for_evolution_alone() {
+        let method = |strategy, model_scorer| {
+            MethodArguments { seed: 1, strategy, model_scorer, from: Vec::new() }.method().map(|method| method.0.model)
         };
-        assert_eq!(method(ModelArgument::Trees), method(ModelArgument::None));
+        let none = Some(ModelArgument::None);
+        assert_eq!(method(StrategyArgument::Evolution, none).unwrap(), ModelKind::None);
+        assert_eq!(method(StrategyArgument::Evolution, None).unwrap(), ModelKind::Trees);
+        for strategy in [StrategyArgument::Gp, StrategyArgument::Random] {
+            assert!(method(strategy, none).unwrap_err().to_string().contains("--model-scorer is for"));
+        }
+    }
+
+    #[test]
+    fn shares_are_below_one() {
+        assert_eq!((share("0"), share("1e-6")), (Ok(0.0), Ok(1e-6)));
+        for text in ["1", "-0.1", "nan", "5 %", ""] {
+            assert!(share(text).is_err(), "{text}");
+        }
     }
 }

@@ -148,7 +148,7 @@ impl Replay {
             events: database.events(&method.session())?,
             quarantined: database.quarantined(&key, &target)?.into_iter().map(|c| c.schedule).collect(),
             observations: database.observations(&key, &target)?.rows,
-            sources: sources.of(&asked.workload, &plan.space)?,
+            sources: sources.of(&asked.workload, &asked.target().key, &plan.space)?,
         };
         let mut search = Search::open(&asked.workload, asked.target(), plan, method, stored)?;
         if search.trials() == 0 && !context.quiet {

@@ -18,7 +18,7 @@ use search_space::families::plan;
 use serde_json::{Value, json};
 use tuning_db::{Session, Writer, WriterOptions};
 
-use super::arguments::{MethodArguments, Sources, device, duration, open, workload};
+use super::arguments::{MethodArguments, Sources, device, duration, open, share, workload};
 use super::{Context, Ending, dry_run, say, tasks};
 
 /// Search for faster schedules and store what was found
@@ -56,6 +56,10 @@ pub(super) struct Tune {
     /// Trials of each workload on each device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How long")]
     trials: Option<u64>,
+    /// A search is over when its last 16 candidates were each expected to shorten the best time by less than this share;
+    /// 0 goes on to the limit (docs/search.md has what it saves and costs); only --strategy gp knows what to expect
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = STOP_GAIN, help_heading = "How long")]
+    stop_gain: f64,
     /// Most time for one candidate; then its worker is killed
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s", help_heading = "How long")]
     timeout: Duration,
@@ -80,6 +84,10 @@ Examples:
 
 /// Time for everything when no limit is given.
 const DEFAULT_TIME: Duration = Duration::from_secs(60);
+
+/// Share of the best time that one more candidate is expected to gain, below which it is not worth its measurement. Models
+/// expect too little: on recorded kernels ten times more would lose a 20th of the time in twice as many searches.
+const STOP_GAIN: f64 = 1e-6;
 
 /// Raised by the first Ctrl-C or SIGTERM.
 static STOP: Stop = Stop::new();
@@ -162,7 +170,11 @@ impl Tune {
         }
         let (method, sources) = self.method.method()?;
         if let Some(db) = self.db.as_deref().filter(|db| sources.contains(db)) {
-            bail!("--from {db:?} is the file that is tuned into, which goes on from itself anyway; leave --from out");
+            bail!(
+                "--from {db:?} is the file that is tuned into, and what is learned from must not change meanwhile; \
+                 a search of the same workload goes on from its own trials without --from; for the other workloads of the \
+                 file, name a copy of it"
+            );
         }
         let effective = self.effective(limit, &specs, &top, method);
         Ok(Planned { jobs, devices, limit, method, learned_from: sources, effective })
@@ -216,6 +228,7 @@ impl Tune {
             "trials": limit.trials,
             "timeout_s": self.timeout.as_secs_f64(),
             "top": top,
+            "stop_gain": self.stop_gain,
             "retry_quarantined": self.retry_quarantined,
             "db": self.db,
             "screen": screen,
@@ -232,6 +245,7 @@ impl Tune {
             limit: planned.limit,
             screen: ScreenOptions::default(),
             finals: FinalsOptions::default(),
+            stop_gain: self.stop_gain,
             retry_quarantined: self.retry_quarantined,
             run: format!("{started_at}-{}", std::process::id()),
             command: std::env::args().collect::<Vec<_>>().join(" "),

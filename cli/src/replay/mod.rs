@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cost_model::Source;
 use rustix::time::{ClockId, clock_gettime};
 use search_space::space::{Config, ParameterSpace};
-use search_space::strategy::{Row, Strategy, Told};
+use search_space::strategy::{Strategy, Told};
 use search_space::{Playback, RecordedSpace};
 
 pub use disguise::{Disguise, disguised};
@@ -110,10 +111,10 @@ impl Play for Playback<'_> {
     }
 }
 
-/// A fresh search of `space`. Each prior is a list of rows of the same kernel on another device, by positions in `space`;
+/// A fresh search of `space`. Each prior has rows of the same kernel on another device, by positions in `space`;
 /// strategies that cannot learn from them leave them aside.
 #[must_use]
-pub fn strategy(kind: StrategyKind, space: &Arc<ParameterSpace>, priors: &[Vec<Row>], seed: u64) -> Box<dyn Strategy> {
+pub fn strategy(kind: StrategyKind, space: &Arc<ParameterSpace>, priors: &[Source], seed: u64) -> Box<dyn Strategy> {
     Method { strategy: kind, model: ModelKind::Trees, seed, sources: 0 }.build(space, None, priors)
 }
 
@@ -165,9 +166,12 @@ pub fn replay(
     done: &(dyn Fn(usize) + Sync),
 ) -> Option<Replayed> {
     let make = |seed: u64| {
-        let draw = |(number, prior): (u64, &Prior<'_>)| prior.draw(settings.prior_rows, seed, number);
-        let rows: Vec<Vec<Row>> = (0u64..).zip(priors).map(draw).collect();
-        strategy(settings.strategy, ground.space(), &rows, seed)
+        let draw = |(number, prior): (u64, &Prior<'_>)| Source {
+            rows: prior.draw(settings.prior_rows, seed, number),
+            likeness: prior.likeness(ground.device()),
+        };
+        let sources: Vec<Source> = (0u64..).zip(priors).map(draw).collect();
+        strategy(settings.strategy, ground.space(), &sources, seed)
     };
     replay_with(ground, &make, priors.len(), settings, stop, done)
 }

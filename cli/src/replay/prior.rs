@@ -1,5 +1,6 @@
 //! Records of the same kernel on another device, in the terms of the space that is searched.
 
+use datasets::devices;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -50,6 +51,16 @@ impl<'a> Prior<'a> {
     #[must_use]
     pub fn shuffled(self, shuffled: bool) -> Prior<'a> {
         Prior { shuffled, ..self }
+    }
+
+    /// How alike the source's device is to `device`, from 0 to 1, by makers and published figures; devices of which the maker
+    /// is not known are taken to be unlike.
+    #[must_use]
+    pub fn likeness(&self, device: &str) -> f64 {
+        let makers = [&self.source.device, device].map(devices::maker);
+        let known = devices::find(&self.source.device).zip(devices::find(device));
+        let ratios = known.map_or_else(Vec::new, |(theirs, own)| own.ratios(theirs));
+        cost_model::likeness(makers[0].is_some() && makers[0] == makers[1], ratios)
     }
 
     /// `n` random rows of the source, failed ones included; those with a value that is unknown here are left out. `number`

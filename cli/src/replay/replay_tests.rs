@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use search_space::space::SpaceBuilder;
-use search_space::strategy::Candidate;
+use search_space::strategy::{Candidate, Row};
 use search_space::{Outcome, Recorded, Schedule, Value};
 
 use super::*;

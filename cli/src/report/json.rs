@@ -37,6 +37,7 @@ pub fn workload(job: &JobReport) -> Value {
     let ended = match &job.ended {
         Ended::Limit => "limit",
         Ended::Exhausted => "exhausted",
+        Ended::Settled(_) => "settled",
         Ended::Stopped => "stopped",
         Ended::Failed(_) => "failed",
     };

@@ -100,6 +100,11 @@ fn notes(job: &JobReport) -> Vec<String> {
     match &job.ended {
         Ended::Failed(message) => notes.push(format!("{about}: ended early: {message}")),
         Ended::Exhausted => notes.push(format!("{about}: every schedule was tried")),
+        Ended::Settled(gain) => notes.push(format!(
+            "{about}: settled after {} trials: another is expected to gain {:.2} % at most; --stop-gain 0 goes on",
+            job.trials,
+            gain * 100.0
+        )),
         Ended::Stopped => notes.push(format!("{about}: interrupted; run the same command again to go on")),
         Ended::Limit => {}
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cost_model::{GaussianProcess, Prior, Trees};
+use cost_model::{GaussianProcess, Prior, Source, Trees};
 use search_space::space::{Config, ParameterSpace};
-use search_space::strategy::{Annealing, Bayes, Evolution, Genetic, Model, RandomSearch, Row, Strategy};
+use search_space::strategy::{Annealing, Bayes, Evolution, Genetic, Model, RandomSearch, Strategy};
 
 /// How candidates are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +85,9 @@ impl Method {
         if self.sources == 0 { session } else { format!("{session}-{:016x}", self.sources) }
     }
 
-    /// A fresh search of `space`. `sources` are rows of other searches of the same kernel, by positions in `space`;
-    /// strategies that cannot learn from them leave them aside.
+    /// A fresh search of `space`. `sources` are other searches of the same kernel, by positions in `space`; strategies that cannot learn from them leave them aside.
     #[must_use]
-    pub fn build(
-        &self,
-        space: &Arc<ParameterSpace>,
-        default: Option<Config>,
-        sources: &[Vec<Row>],
-    ) -> Box<dyn Strategy> {
+    pub fn build(&self, space: &Arc<ParameterSpace>, default: Option<Config>, sources: &[Source]) -> Box<dyn Strategy> {
         let (prior, space, seed) = (|| Prior::new(space, sources), Arc::clone(space), self.seed);
         let trees = || Box::new(Trees::new()) as Box<dyn Model>;
         match self.strategy {

@@ -31,6 +31,8 @@ pub struct Settings {
     pub screen: ScreenOptions,
     /// How finalists are compared.
     pub finals: measure::FinalsOptions,
+    /// A search ends when its last candidates were expected to shorten the best time by less than this share.
+    pub stop_gain: f64,
     /// Candidates that an earlier run died with are tried again.
     pub retry_quarantined: bool,
     /// Name of this run in its observations; unique.
@@ -151,7 +153,7 @@ impl Night<'_> {
                 events: events.clone(),
                 quarantined: quarantined.into_iter().map(|candidate| candidate.schedule).collect(),
                 observations: database.observations(&key, &target_key)?.rows,
-                sources: self.settings.sources.of(&job.workload, &job.plan.space)?,
+                sources: self.settings.sources.of(&job.workload, &target.key, &job.plan.space)?,
             };
             let search = Search::open(&job.workload, &target, job.plan, self.settings.method, stored)?;
             let standing = Standing {
@@ -291,6 +293,12 @@ impl Night<'_> {
             running.result.ended = Ended::Exhausted;
             return Ok(false);
         };
+        if let Some(gain) = running.search.expected_gain().filter(|gain| *gain < self.settings.stop_gain) {
+            self.settle(running)?;
+            running.standing.ended = true;
+            running.result.ended = Ended::Settled(gain);
+            return Ok(false);
+        }
         let about = tuning_db::Candidate {
             workload: running.search.key.clone(),
             target: running.search.target.key.to_string(),
@@ -313,6 +321,7 @@ impl Night<'_> {
                 saved = self.commit(running, |batch| batch.about_to_run(about, session, self.clock.unix_s()));
             }
             save = self.clock.now().saturating_sub(begin);
+            running.search.think();
             saved.is_ok()
         };
         let measured = bench.measure(&workload, &candidate.schedule, &options, &mut go);

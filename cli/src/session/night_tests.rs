@@ -244,6 +244,7 @@ impl Lab {
             limit,
             screen: ScreenOptions::default(),
             finals: FinalsOptions::default(),
+            stop_gain: 0.0,
             retry_quarantined: self.retry,
             run: format!("run-{}", self.runs.fetch_add(1, Ordering::SeqCst)),
             command: "test".into(),

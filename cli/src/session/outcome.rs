@@ -47,12 +47,14 @@ pub struct FirstFailure {
 }
 
 /// Why a search ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Ended {
     /// Its trials or its time were used up.
     Limit,
     /// Every schedule was tried.
     Exhausted,
+    /// Little was left to gain: no further candidate was expected to shorten the best time by more than this share.
+    Settled(f64),
     /// It was asked to stop.
     Stopped,
     /// The device or the workload failed, or nothing worked.

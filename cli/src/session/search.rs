@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use cost_model::Source;
 use measure::Measured;
 use search_space::families::SchedulePlan;
 use search_space::space::ParameterSpace;
-use search_space::strategy::{Candidate, Row, Strategy, Told};
+use search_space::strategy::{Candidate, Strategy, Told};
 use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Event, Observation, Phase};
 
@@ -19,6 +20,10 @@ use super::{Method, SessionError};
 
 /// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
 const MOST_KNOWN: usize = 4096;
+
+/// A search has settled when so many candidates in a row promised little. One alone may be a whim of the model, which
+/// learns its lengths anew now and then.
+const PATIENCE: usize = 16;
 
 /// A candidate that worked, for the final.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +65,8 @@ pub struct Search {
     default_s: Option<f64>,
     /// Whether a final came after the last trial.
     finished: bool,
+    /// What the last candidates were expected to gain, see [`Strategy::expected_gain`].
+    gains: VecDeque<f64>,
 }
 
 /// What is stored of a search before it begins.
@@ -71,7 +78,7 @@ pub struct Stored {
     /// Observations of the workload on the target.
     pub observations: Vec<Observation>,
     /// Rows of other searches of the same kernel, see [`Sources`](super::Sources).
-    pub sources: Vec<Vec<Row>>,
+    pub sources: Vec<Source>,
 }
 
 impl Search {
@@ -119,6 +126,7 @@ impl Search {
                 trials: 0,
                 default_s: None,
                 finished: false,
+                gains: VecDeque::new(),
             };
             let log = stored.events.iter().filter(|event| event.stream == name);
             if search.replay(log)? {
@@ -142,7 +150,7 @@ impl Search {
             match event.kind.as_str() {
                 ASK => {
                     let ask: Ask = serde_json::from_value(event.body.clone()).map_err(unreadable)?;
-                    let batch = self.strategy.ask(ask.n);
+                    let batch = self.ask(ask.n);
                     let same = batch.iter().map(|candidate| &candidate.schedule).eq(&ask.schedules);
                     if !same || batch.first().is_some_and(|candidate| candidate.id != ask.first) {
                         return Ok(false);
@@ -168,7 +176,7 @@ impl Search {
     pub fn propose(&mut self) -> Option<Candidate> {
         for _ in 0..MOST_KNOWN {
             if self.pending.is_empty() {
-                let batch = self.strategy.ask(self.batch);
+                let batch = self.ask(self.batch);
                 let first = batch.first()?.id;
                 let schedules = batch.iter().map(|candidate| candidate.schedule.clone()).collect();
                 let event = self.stream.event(ASK, &Ask { n: self.batch, first, schedules });
@@ -188,6 +196,30 @@ impl Search {
             }
         }
         None
+    }
+
+    fn ask(&mut self, n: usize) -> Vec<Candidate> {
+        let batch = self.strategy.ask(n);
+        match self.strategy.expected_gain() {
+            Some(gain) => self.gains.push_back(gain),
+            None => self.gains.clear(),
+        }
+        if self.gains.len() > PATIENCE {
+            self.gains.pop_front();
+        }
+        batch
+    }
+
+    /// The most that any of the last [`PATIENCE`] candidates was expected to gain, as a share of the best time; `None` when
+    /// fewer were chosen for what they gain.
+    #[must_use]
+    pub fn expected_gain(&self) -> Option<f64> {
+        (self.gains.len() == PATIENCE).then(|| self.gains.iter().copied().fold(0.0, f64::max))
+    }
+
+    /// Prepares what is proposed next while the last is compiled; see [`Strategy::think`].
+    pub fn think(&mut self) {
+        self.strategy.think();
     }
 
     /// Takes in what became of the candidate that [`Search::propose`] gave.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use cost_model::Source;
 use search_space::space::ParameterSpace;
 use search_space::strategy::{Row, Told};
+use search_space::target::{TargetKey, TargetKind};
 use search_space::{Schedule, Workload};
 use tuning_db::{Database, DbError, Observation};
 
@@ -52,26 +54,30 @@ impl Sources {
         &self.files
     }
 
-    /// What is stored of schedules that `space` has, one list per workload and target, the most alike workloads first.
+    /// What is stored of schedules that `space` has, one source per workload and target: the ones most alike to `workload`
+    /// on `target`, and of equally alike ones the first by files and keys.
     ///
     /// # Errors
     /// When a file cannot be read.
-    pub fn of(&self, workload: &Workload, space: &ParameterSpace) -> Result<Vec<Vec<Row>>, DbError> {
-        let mut found: Vec<(f64, Vec<Row>)> = Vec::new();
+    pub fn of(&self, workload: &Workload, target: &TargetKey, space: &ParameterSpace) -> Result<Vec<Source>, DbError> {
+        let mut found: Vec<Source> = Vec::new();
         for file in &self.files {
             let database = Database::open(file)?;
             for question in database.questions()? {
                 let Ok(other) = Workload::parse(&question.workload) else { continue };
+                let Ok(other_target) = question.target.parse::<TargetKey>() else { continue };
                 let observations = database.observations(&question.workload, &question.target)?.rows;
                 let rows = rows(&observations, space);
                 if rows.len() >= LEAST_ROWS {
-                    found.push((unlikeness(workload, &other), rows));
+                    let likeness = likeness((workload, target), (&other, &other_target));
+                    found.push(Source { rows, likeness });
                 }
             }
         }
-        // Stable, so that equally alike ones keep the order of files and keys.
-        found.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(found.into_iter().take(MOST).map(|(_, rows)| rows).collect())
+        // Stable, so that equally alike ones keep their order.
+        found.sort_by(|a, b| b.likeness.total_cmp(&a.likeness));
+        found.truncate(MOST);
+        Ok(found)
     }
 
     /// Whether `path` is one of the files.
@@ -82,10 +88,23 @@ impl Sources {
     }
 }
 
-/// How far apart two workloads are in arithmetic and memory, as sums of log ratios.
-fn unlikeness(a: &Workload, b: &Workload) -> f64 {
-    let ratio = |a: u64, b: u64| ((a.max(1) as f64) / (b.max(1) as f64)).ln().abs();
-    ratio(a.flops(), b.flops()) + ratio(a.min_bytes(), b.min_bytes())
+/// How alike two tasks are: by the interface and the maker of their targets, by threads, arithmetic and memory.
+fn likeness(own: (&Workload, &TargetKey), other: (&Workload, &TargetKey)) -> f64 {
+    // The architecture of a Vulkan device is `vendor.device`; processors tell no maker.
+    let maker = |key: &TargetKey| match key.kind {
+        TargetKind::Vulkan => key.arch.split('.').next().map(str::to_owned),
+        _ => None,
+    };
+    let akin = own.1.kind == other.1.kind && maker(own.1) == maker(other.1);
+    let ratio = |own: u64, other: u64| other.max(1) as f64 / own.max(1) as f64;
+    cost_model::likeness(
+        akin,
+        [
+            ratio(own.1.threads, other.1.threads),
+            ratio(own.0.flops(), other.0.flops()),
+            ratio(own.0.min_bytes(), other.0.min_bytes()),
+        ],
+    )
 }
 
 /// The latest that is known of each schedule of `space`.

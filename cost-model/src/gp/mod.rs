@@ -3,7 +3,7 @@
 //! - **Target**: winsorised log time ([`Winsor`]), standardised. Failures count as the slowest value, censored times as
 //!   their bound; what is being measured as what is expected of it.
 //! - **Kernel**: a product of Matérn 5/2 over the `coordinates` of the space; lengths and noise are learned (`hyper`)
-//!   whenever the rows have grown by a quarter, on at most [`FIT_ROWS`] of them.
+//!   when the rows have grown by a quarter, on at most [`FIT_ROWS`] of them.
 //! - **Posterior**: exact, over all rows, kept up to date row by row (`posterior`).
 //! - **Success**: the same posterior mean over the indicator of what worked.
 
@@ -38,8 +38,11 @@ const FIT_ROWS_ONCE: usize = 160;
 const STEPS: usize = 10;
 const FEW_STEPS: usize = 20;
 const FEW_ROWS: usize = 40;
-/// Growth of the rows after which lengths and noise are learned again.
+/// Growth of the rows after which lengths and noise are learned again. With more than [`FEW_ROWS`] that takes long, and the
+/// lengths of one row earlier are as good, so it is done while results are awaited; the second number is for those who
+/// leave no time for that.
 const REFIT_GROWTH: f64 = 1.25;
+const REFIT_GROWTH_UNPREPARED: f64 = 1.5;
 /// Amplitude that is believed beside other sources before anything was measured, and how many measurements that is worth.
 const PRIOR_AMPLITUDE: (f64, f64) = (0.1, 4.0);
 /// Least probability of success that is ever claimed.
@@ -96,26 +99,37 @@ impl Sources {
     }
 
     fn features(&self, config: &Config) -> Vec<f32> {
-        features(&self.expected[config])
+        features(&self.expected[config], self.prior.weights())
     }
 
     fn mean(&self, config: &Config) -> f64 {
-        average(&self.expected[config])
+        average(&self.expected[config], self.prior.weights())
     }
 }
 
-/// What others expect, and a constant, each with its share of the weight; nothing without others.
-fn features(expected: &[f32]) -> Vec<f32> {
+/// What others expect, times the root of what they weigh, and a constant; nothing without others.
+fn features(expected: &[f32], weights: &[f64]) -> Vec<f32> {
     if expected.is_empty() {
         return Vec::new();
     }
-    let weight = single(1.0 / expected.len() as f64).sqrt();
-    std::iter::once(&1.0).chain(expected).map(|value| weight * value).collect()
+    let constant = single((1.0 / expected.len() as f64).sqrt());
+    let weighed = expected.iter().zip(weights).map(|(value, weight)| single(weight.sqrt()) * value);
+    std::iter::once(constant).chain(weighed).collect()
 }
 
-/// The mean of what others expect, 0 without others.
-fn average(expected: &[f32]) -> f64 {
-    expected.iter().map(|value| f64::from(*value)).sum::<f64>() / expected.len().max(1) as f64
+/// [`Sources::features`], nothing without sources.
+fn features_of(sources: Option<&Sources>, config: &Config) -> Vec<f32> {
+    sources.map_or_else(Vec::new, |sources| sources.features(config))
+}
+
+/// The weighed mean of what others expect, 0 without others.
+fn average(expected: &[f32], weights: &[f64]) -> f64 {
+    expected.iter().zip(weights).map(|(value, weight)| weight * f64::from(*value)).sum()
+}
+
+/// `n` equal weights.
+fn equal(n: usize) -> Vec<f64> {
+    vec![1.0 / n as f64; n]
 }
 
 impl GaussianProcess {
@@ -133,8 +147,7 @@ impl GaussianProcess {
     }
 
     fn point(&self, config: &Config) -> Point {
-        let features = self.sources.as_ref().map_or_else(Vec::new, |sources| sources.features(config));
-        Point { config: config.clone(), features }
+        Point { config: config.clone(), features: features_of(self.sources.as_ref(), config) }
     }
 
     /// Learns lengths and noise from at most `most` of `rows`, and begins a new posterior with them.
@@ -191,33 +204,50 @@ impl GaussianProcess {
         let y = raw.into_iter().map(|value| Some((value? - mean) / deviation)).collect();
         Some((Scale::Standard(winsor, mean, deviation), y))
     }
-}
 
-impl Model for GaussianProcess {
-    fn learn(&mut self, space: &ParameterSpace, rows: &[Row]) {
+    /// Takes in rows, and learns lengths and noise again when their results have grown by `growth` since;
+    /// `None` when there is nothing to say yet.
+    fn extend(&mut self, space: &ParameterSpace, rows: &[Row], growth: f64) -> Option<(Scale, Vec<Option<f64>>)> {
         self.coordinates.get_or_insert_with(|| coordinates::of(space));
         if let Some(sources) = &mut self.sources {
             sources.look_up(&rows.iter().map(|row| row.config.clone()).collect::<Vec<_>>());
         }
         // Other sources say something before anything was measured here.
         let nothing = || self.sources.as_ref().map(|_| (Scale::OverBest(0.0), vec![None; rows.len()]));
-        let Some((scale, y)) = self.values(rows).or_else(nothing) else {
-            self.target = None;
-            return;
-        };
+        let (scale, y) = self.values(rows).or_else(nothing)?;
         let known = y.iter().flatten().count();
-        let enough = known >= LEAST_ROWS && known as f64 >= self.fitted as f64 * REFIT_GROWTH;
+        let growth = if known < FEW_ROWS { REFIT_GROWTH } else { growth };
+        let enough = known >= LEAST_ROWS && known as f64 >= self.fitted as f64 * growth;
         if enough || self.hyper.is_none() && self.sources.is_some() {
             let rows: Vec<(Point, f64)> =
                 rows.iter().zip(&y).filter_map(|(row, y)| Some((self.point(&row.config), (*y)?))).collect();
             self.refit(&rows, FIT_ROWS);
         }
-        if self.hyper.is_none() {
-            return;
-        }
+        self.hyper.as_ref()?;
         for row in &rows[self.posterior.len().min(rows.len())..] {
             self.posterior.push(self.point(&row.config));
         }
+        Some((scale, y))
+    }
+}
+
+impl Model for GaussianProcess {
+    fn prepare(&mut self, space: &ParameterSpace, rows: &[Row], configs: &[Config]) {
+        if self.extend(space, rows, REFIT_GROWTH).is_some() {
+            if let Some(sources) = &mut self.sources {
+                sources.look_up(configs);
+            }
+            let sources = self.sources.as_ref();
+            self.posterior.at(configs, [], |config| features_of(sources, config));
+        }
+    }
+
+    fn learn(&mut self, space: &ParameterSpace, rows: &[Row]) {
+        let Some((scale, y)) = self.extend(space, rows, REFIT_GROWTH_UNPREPARED) else {
+            self.target = None;
+            return;
+        };
+        let known = y.iter().flatten().count();
         let time = self.posterior.solve(y.iter().map(|y| y.map(single)));
         let worked = |told: &Option<Told>| told.map(|told| !matches!(told, Told::Failed(_)));
         let share = rows.iter().filter(|row| worked(&row.told) == Some(true)).count() as f64 / known.max(1) as f64;
@@ -240,8 +270,7 @@ impl Model for GaussianProcess {
         let none = Solved::default();
         let (share, success) = target.success.as_ref().map_or((1.0, &none), |(share, solved)| (*share, solved));
         let sources = self.sources.as_ref();
-        let features = |config: &Config| sources.map_or_else(Vec::new, |sources| sources.features(config));
-        let found = self.posterior.at(configs, [&target.time, success], features);
+        let found = self.posterior.at(configs, [&target.time, success], |config| features_of(sources, config));
         let prediction = |(config, (variance, [mean, success])): (&Config, (f32, [f32; 2]))| Prediction {
             mean: sources.map_or(0.0, |sources| sources.mean(config)) + f64::from(mean),
             deviation: (f64::from(variance) * target.amplitude).sqrt(),
@@ -274,23 +303,26 @@ pub(crate) struct Mean {
 impl Mean {
     /// Learns from configurations, values, and what others expect of each configuration.
     pub(crate) fn new(space: &ParameterSpace, rows: &[(&Config, f64, Vec<f32>)]) -> Mean {
-        let rest = |row: &(&Config, f64, Vec<f32>)| row.1 - average(&row.2);
+        // Which of the others is more alike to this one is not known.
+        let weights = equal(rows.first().map_or(0, |row| row.2.len()));
+        let rest = |row: &(&Config, f64, Vec<f32>)| row.1 - average(&row.2, &weights);
         let centre = rows.iter().map(rest).sum::<f64>() / rows.len().max(1) as f64;
-        let point = |row: &(&Config, f64, Vec<f32>)| Point { config: row.0.clone(), features: features(&row.2) };
+        let point =
+            |row: &(&Config, f64, Vec<f32>)| Point { config: row.0.clone(), features: features(&row.2, &weights) };
         let rows: Vec<(Point, f64)> = rows.iter().map(|row| (point(row), rest(row) - centre)).collect();
         let mut process = GaussianProcess { coordinates: Some(coordinates::of(space)), ..GaussianProcess::default() };
         process.refit(&rows, FIT_ROWS_ONCE);
         let (points, values): (Vec<Point>, Vec<f64>) = rows.into_iter().unzip();
         points.into_iter().for_each(|point| process.posterior.push(point));
         let solved = process.posterior.solve(values.into_iter().map(|value| Some(single(value))));
-        let weights = process.posterior.weights(&solved);
-        Mean { process, weights, centre }
+        Mean { weights: process.posterior.weights(&solved), process, centre }
     }
 
     /// The value expected of a configuration of which others expect `expected`.
     pub(crate) fn of(&self, config: &Config, expected: &[f32]) -> f64 {
-        let point = Point { config: config.clone(), features: features(expected) };
-        self.centre + average(expected) + f64::from(self.process.posterior.mean(&point, &self.weights))
+        let weights = equal(expected.len());
+        let point = Point { config: config.clone(), features: features(expected, &weights) };
+        self.centre + average(expected, &weights) + f64::from(self.process.posterior.mean(&point, &self.weights))
     }
 }
 

@@ -10,6 +10,8 @@
 //! - **Other sources**: records of other devices or shapes give a second model ([`Bayes::with_prior`]). It chooses the
 //!   first candidates; then each choice is its own or that of a search that knows nothing else (its start included), by
 //!   chance: the longer nothing improved, the less the sources are believed.
+//! - **While results are awaited**: the pool takes in random draws and the model computes what does not depend on them
+//!   ([`Strategy::think`]), so that a choice is made soon after its turn has come.
 //! - **Many rows**: exact posteriors cost the square of the rows. From [`HAND_OVER`] results on, evolution guided by
 //!   a cheaper model takes over, with all that is known.
 //!
@@ -54,6 +56,10 @@ pub struct Bayes {
     model: Box<dyn Model>,
     pool: Pool,
     prior: Option<Sourced>,
+    /// Whether the next choice is that of the model that knows other sources, once that is decided and prepared.
+    ready: Option<bool>,
+    /// See [`Strategy::expected_gain`].
+    gain: Option<f64>,
 }
 
 /// A model that knows other sources.
@@ -79,7 +85,7 @@ impl Bayes {
         seed: u64,
     ) -> Bayes {
         let evolution = Evolution::starting(space, default, Some(late), seed, Fill::Farthest, START);
-        Bayes { evolution, model, pool: Pool::default(), prior: None }
+        Bayes { evolution, model, pool: Pool::default(), prior: None, ready: None, gain: None }
     }
 
     /// The same search, with a model that knows other sources. `fastest` are the configurations that were fast there.
@@ -100,10 +106,17 @@ impl Bayes {
         self.evolution.rng.random_bool(fading.max(BELIEF.1))
     }
 
-    /// The candidate with the largest expected improvement; `None` when the model cannot say.
-    fn choose(&mut self, believe: bool) -> Option<Candidate> {
-        let Evolution { history, rng, parents, .. } = &mut self.evolution;
-        let space = Arc::clone(&history.space);
+    /// Decides whose choice is the next, and prepares it.
+    fn prepare(&mut self) -> bool {
+        if let Some(believe) = self.ready {
+            return believe;
+        }
+        let believe = !self.evolution.start.is_at_default() && self.believes();
+        self.ready = Some(believe);
+        if !believe && !self.evolution.start.is_over() {
+            return believe;
+        }
+        let Evolution { history, rng, .. } = &mut self.evolution;
         let model = match &mut self.prior {
             Some(prior) if believe => {
                 prior.fastest.drain(..).for_each(|config| self.pool.add(config, history));
@@ -112,9 +125,23 @@ impl Bayes {
             }
             _ => self.model.as_mut(),
         };
+        self.pool.draw(history, rng);
+        model.prepare(&history.space, history.rows(), self.pool.configs());
+        believe
+    }
+
+    /// The candidate with the largest expected improvement; `None` when the model cannot say.
+    fn choose(&mut self, believe: bool) -> Option<Candidate> {
+        let Evolution { history, rng, parents, .. } = &mut self.evolution;
+        let space = Arc::clone(&history.space);
+        let model = match &mut self.prior {
+            Some(prior) if believe => prior.model.as_mut(),
+            _ => self.model.as_mut(),
+        };
         model.learn(&space, history.rows());
         let best = model.best()?;
-        self.pool.refresh(history, parents, rng);
+        // The fastest may have come in while this choice was prepared.
+        self.pool.breed(history, parents, rng);
         // Before the first result there is nothing to improve on, and what is expected decides. Everything depends on this
         // one choice, so it is looked for longer.
         let best = (history.told() > 0).then_some(best);
@@ -138,7 +165,10 @@ impl Bayes {
             }
             (choice, score) = (children[at].clone(), best_child);
         }
-        self.pool.prune(&scores);
+        // The improvement is in the unit of the model.
+        let seconds = |by: f64| model.seconds(best? - by);
+        self.gain = seconds(0.0).zip(seconds(score.exp())).map(|(now, then)| 1.0 - then / now);
+        self.pool.prune(history, &scores);
         self.pool.remove(&choice);
         history.take(choice)
     }
@@ -169,16 +199,17 @@ impl Strategy for Bayes {
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         let mut batch = Vec::with_capacity(n.min(1024));
         while batch.len() < n {
-            let many = self.evolution.history.told() >= HAND_OVER;
-            let believe = !many && !self.evolution.start.is_at_default() && self.believes();
+            if self.evolution.history.told() >= HAND_OVER {
+                self.gain = None;
+                batch.extend(self.evolution.ask(n - batch.len()));
+                break;
+            }
+            let believe = self.prepare();
+            (self.ready, self.gain) = (None, None);
             if !believe && !self.evolution.start.is_over() {
                 let Evolution { history, rng, start, .. } = &mut self.evolution;
                 batch.extend(start.next(history, rng));
                 continue;
-            }
-            if many {
-                batch.extend(self.evolution.ask(n - batch.len()));
-                break;
             }
             let chosen = self.choose(believe).or_else(|| {
                 let Evolution { history, rng, .. } = &mut self.evolution;
@@ -192,7 +223,19 @@ impl Strategy for Bayes {
         batch
     }
 
+    fn think(&mut self) {
+        if self.evolution.history.told() < HAND_OVER {
+            self.prepare();
+        }
+    }
+
+    fn expected_gain(&self) -> Option<f64> {
+        self.gain
+    }
+
     fn tell(&mut self, id: u64, told: Told) {
+        // At the latest: what is prepared must not depend on whether there was time for it.
+        self.think();
         self.evolution.tell(id, told);
         if let Some(prior) = &mut self.prior {
             prior.since += 1;

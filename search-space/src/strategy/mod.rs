@@ -60,6 +60,16 @@ pub trait Strategy: Send {
     /// Up to `n` further candidates; fewer only when the space holds no more, none when it is exhausted.
     fn ask(&mut self, n: usize) -> Vec<Candidate>;
 
+    /// Does what can be done for the next choice before the results of the last are known, so that it costs no time while
+    /// they are measured. Left out, it happens later: calls change nothing but when work is done.
+    fn think(&mut self) {}
+
+    /// By what share of the best time the candidate asked for last is expected to shorten it, the chance that it does not
+    /// counted in; `None` when that is not known, as for candidates of the start.
+    fn expected_gain(&self) -> Option<f64> {
+        None
+    }
+
     /// Reports on candidate `id`. Only the first report on each counts; an unknown `id` and a time that is not a positive
     /// number are ignored.
     fn tell(&mut self, id: u64, told: Told);
@@ -93,6 +103,10 @@ pub trait Model: Send {
     /// Learns from all that is known. Within one search rows are only ever added at the end, and `told` goes from `None`
     /// to a result once, so that a model may do only what is new.
     fn learn(&mut self, space: &ParameterSpace, rows: &[Row]);
+
+    /// Does what can be done before the results of the last rows are known: `learn` and `predict` cost less after it. What
+    /// they say may depend on it.
+    fn prepare(&mut self, _space: &ParameterSpace, _rows: &[Row], _configs: &[Config]) {}
 
     /// One prediction per configuration; `None` when too little was learned.
     fn predict(&mut self, space: &ParameterSpace, configs: &[Config]) -> Option<Vec<Prediction>>;

@@ -13,7 +13,7 @@ use super::history::History;
 use crate::space::Config;
 
 /// Spaces of up to this many configurations are in the pool as a whole.
-const WHOLE: u128 = 4096;
+const WHOLE: u128 = 8192;
 /// Of a larger space the pool keeps this many, and is cut back to them when it holds the second number.
 const KEPT: (usize, usize) = (1024, 1536);
 /// Random draws at the beginning.
@@ -28,8 +28,6 @@ pub(super) struct Pool {
     configs: Vec<Config>,
     members: BTreeSet<Config>,
     filled: bool,
-    /// Whether it began with the whole space.
-    whole: bool,
 }
 
 impl Pool {
@@ -42,21 +40,26 @@ impl Pool {
         history.space.count() <= WHOLE
     }
 
-    /// Takes in what is new.
-    pub(super) fn refresh(&mut self, history: &History, parents: &Parents, rng: &mut ChaCha8Rng) {
+    /// Takes in the space, or random draws from it.
+    pub(super) fn draw(&mut self, history: &History, rng: &mut ChaCha8Rng) {
         let space = &history.space;
         if Pool::is_whole(history) {
             if !self.filled {
                 (0..space.count()).filter_map(|rank| space.unrank(rank)).for_each(|config| self.add(config, history));
             }
-            (self.filled, self.whole) = (true, true);
+            self.filled = true;
             return;
         }
         for _ in 0..if self.filled { DRAWS } else { FIRST } {
             self.add(space.sample(rng, 1.0), history);
         }
         self.filled = true;
-        if parents.is_empty() {
+    }
+
+    /// Takes in descendants of the fastest.
+    pub(super) fn breed(&mut self, history: &History, parents: &Parents, rng: &mut ChaCha8Rng) {
+        let space = &history.space;
+        if Pool::is_whole(history) || parents.is_empty() {
             return;
         }
         for at in 0..CHILDREN {
@@ -85,8 +88,8 @@ impl Pool {
     }
 
     /// Drops the configurations with the lowest scores, given in the order of [`Pool::configs`], when there are too many.
-    pub(super) fn prune(&mut self, scores: &[f64]) {
-        if self.configs.len() < KEPT.1 || self.whole {
+    pub(super) fn prune(&mut self, history: &History, scores: &[f64]) {
+        if self.configs.len() < KEPT.1 || Pool::is_whole(history) {
             return;
         }
         let mut order: Vec<usize> = (0..self.configs.len()).collect();
