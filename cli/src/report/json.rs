@@ -41,7 +41,11 @@ pub fn workload(job: &JobReport) -> Value {
         Ended::Stopped => "stopped",
         Ended::Failed(_) => "failed",
     };
-    let message = if let Ended::Failed(message) = &job.ended { Some(message) } else { why };
+    let message = match &job.ended {
+        Ended::Failed(message) => Some(message.clone()),
+        Ended::Settled(_) => job.ended.reason(),
+        Ended::Limit | Ended::Exhausted | Ended::Stopped => why.cloned(),
+    };
     let share = job.best_s().and_then(|best| job.share_of_peak(best));
     json!({
         "schema": TUNE,

@@ -97,17 +97,7 @@ fn row(job: &JobReport) -> Vec<String> {
 fn notes(job: &JobReport) -> Vec<String> {
     let mut notes = Vec::new();
     let about = format!("{} on {}", job.workload, job.device);
-    match &job.ended {
-        Ended::Failed(message) => notes.push(format!("{about}: ended early: {message}")),
-        Ended::Exhausted => notes.push(format!("{about}: every schedule was tried")),
-        Ended::Settled(gain) => notes.push(format!(
-            "{about}: settled after {} trials: another is expected to gain {:.2} % at most; --stop-gain 0 goes on",
-            job.trials,
-            gain * 100.0
-        )),
-        Ended::Stopped => notes.push(format!("{about}: interrupted; run the same command again to go on")),
-        Ended::Limit => {}
-    }
+    notes.extend(job.ended.reason().map(|reason| format!("{about}: {reason}")));
     if let (VerdictReport::None(why), false) = (&job.verdict, job.ended == Ended::Stopped) {
         notes.push(format!("{about}: {why}"));
     }

@@ -293,10 +293,11 @@ impl Night<'_> {
             running.result.ended = Ended::Exhausted;
             return Ok(false);
         };
-        if let Some(gain) = running.search.expected_gain().filter(|gain| *gain < self.settings.stop_gain) {
+        let little = self.settings.stop_gain;
+        if running.search.expected_gain().is_some_and(|gain| gain < little) {
             self.settle(running)?;
             running.standing.ended = true;
-            running.result.ended = Ended::Settled(gain);
+            running.result.ended = Ended::Settled(little);
             return Ok(false);
         }
         let about = tuning_db::Candidate {
@@ -312,7 +313,7 @@ impl Night<'_> {
             ScreenOptions { cutoff_ns: running.standing.best().map(|s| s * 1e9), ..self.settings.screen.clone() };
         let workload = running.search.workload.clone();
         // The last trial and that this one is about to run are saved while it is compiled, and before it runs.
-        let (mut saved, mut save) = (Ok(()), Duration::ZERO);
+        let (mut saved, mut save, mut think) = (Ok(()), Duration::ZERO, Duration::ZERO);
         let mut about = Some(about);
         let mut go = || {
             let begin = self.clock.now();
@@ -322,6 +323,7 @@ impl Night<'_> {
             }
             save = self.clock.now().saturating_sub(begin);
             running.search.think();
+            think = self.clock.now().saturating_sub(begin + save);
             saved.is_ok()
         };
         let measured = bench.measure(&workload, &candidate.schedule, &options, &mut go);
@@ -344,6 +346,7 @@ impl Night<'_> {
             schedule = %candidate.schedule,
             propose = ?proposed_at.saturating_sub(start),
             save = ?save,
+            think = ?think,
             measure = ?measured_at.saturating_sub(proposed_at),
             worker = ?Duration::from_nanos(measured.breakdown.total_ns),
             tell = ?self.clock.now().saturating_sub(measured_at),

@@ -187,6 +187,8 @@ struct Lab {
     seed: u64,
     runs: AtomicU64,
     retry: bool,
+    strategy: StrategyKind,
+    stop_gain: f64,
 }
 
 impl Lab {
@@ -199,6 +201,8 @@ impl Lab {
             seed: 7,
             runs: AtomicU64::new(0),
             retry: false,
+            strategy: StrategyKind::Evolution,
+            stop_gain: 0.0,
         }
     }
 
@@ -237,14 +241,14 @@ impl Lab {
             let plan = plan(&workload, &target()).unwrap();
             Job { workload, count: 1, bench: *bench, plan }
         });
-        let method = Method { strategy: StrategyKind::Evolution, model: ModelKind::None, seed: self.seed, sources: 0 };
+        let method = Method { strategy: self.strategy, model: ModelKind::None, seed: self.seed, sources: 0 };
         let settings = Settings {
             method,
             sources: Sources::default(),
             limit,
             screen: ScreenOptions::default(),
             finals: FinalsOptions::default(),
-            stop_gain: 0.0,
+            stop_gain: self.stop_gain,
             retry_quarantined: self.retry,
             run: format!("run-{}", self.runs.fetch_add(1, Ordering::SeqCst)),
             command: "test".into(),
@@ -254,7 +258,7 @@ impl Lab {
             id: method.session(),
             command: "test".into(),
             seed: self.seed,
-            strategy: "evolution".into(),
+            strategy: self.strategy.as_str().into(),
             started_at: self.clock.unix_s(),
             ended_at: None,
             settings: serde_json::json!({}),
@@ -292,6 +296,26 @@ fn key(text: &str) -> String {
 fn quarantined(path: &Path) -> Vec<Schedule> {
     let all = Database::open(path).unwrap().all_quarantined().unwrap();
     all.into_iter().map(|candidate| candidate.schedule).collect()
+}
+
+#[test]
+fn a_search_ends_when_little_is_left_to_gain_and_says_so() {
+    let mut lab = Lab::new();
+    (lab.strategy, lab.stop_gain) = (StrategyKind::Gp, 0.02);
+    let (report, _) = lab.trials(400);
+    let job = &report.jobs[0];
+    assert!(job.trials > 24 && job.trials < 400, "{}", job.trials);
+    assert_eq!(job.ended, Ended::Settled(0.02));
+    let reason = job.ended.reason().unwrap();
+    assert!(reason.contains("expected to gain 2 % or more; --stop-gain 0"), "{reason}");
+    assert_eq!(lab.seen.finals.load(Ordering::SeqCst), 1, "it ends with a final like any other");
+    let settled = job.trials;
+    // The log says so too.
+    let (again, _) = lab.trials(400);
+    assert_eq!((again.jobs[0].trials, again.jobs[0].ended.clone()), (settled, Ended::Settled(0.02)));
+    lab.stop_gain = 0.0;
+    let (on, _) = lab.trials(settled + 5);
+    assert_eq!((on.jobs[0].trials, on.jobs[0].ended.clone()), (settled + 5, Ended::Limit));
 }
 
 #[test]

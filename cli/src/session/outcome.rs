@@ -7,6 +7,8 @@ use measure::Peak;
 use search_space::{Outcome, Schedule};
 use tuning_db::Answer;
 
+use super::search::PATIENCE;
+
 /// Where time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -53,12 +55,29 @@ pub enum Ended {
     Limit,
     /// Every schedule was tried.
     Exhausted,
-    /// Little was left to gain: no further candidate was expected to shorten the best time by more than this share.
+    /// Little was left to gain: none of the last candidates was expected to shorten the best time by this share.
     Settled(f64),
     /// It was asked to stop.
     Stopped,
     /// The device or the workload failed, or nothing worked.
     Failed(String),
+}
+
+impl Ended {
+    /// Why, where that is worth saying.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Ended::Limit => None,
+            Ended::Exhausted => Some("every schedule was tried".into()),
+            Ended::Settled(share) => Some(format!(
+                "settled: none of the last {PATIENCE} candidates was expected to gain {} % or more; --stop-gain 0 goes on",
+                share * 100.0
+            )),
+            Ended::Stopped => Some("interrupted; run the same command again to go on".into()),
+            Ended::Failed(message) => Some(format!("ended early: {message}")),
+        }
+    }
 }
 
 /// What the final said.

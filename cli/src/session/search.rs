@@ -23,7 +23,7 @@ const MOST_KNOWN: usize = 4096;
 
 /// A search has settled when so many candidates in a row promised little. One alone may be a whim of the model, which
 /// learns its lengths anew now and then.
-const PATIENCE: usize = 16;
+pub(super) const PATIENCE: usize = 16;
 
 /// A candidate that worked, for the final.
 #[derive(Clone, Debug, PartialEq)]

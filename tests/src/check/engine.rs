@@ -48,7 +48,8 @@ fn tune(lab: &Lab) -> anyhow::Result<Run> {
     let database = database.to_string_lossy();
     let trials = TRIALS.to_string();
     let workload = "matmul m=256 n=256 k=256 dtype=f32";
-    let arguments = ["tune", workload, "--device", "cpu", "--trials", &trials, "--db", &database, "--json"];
+    let arguments =
+        ["tune", workload, "--device", "cpu", "--trials", &trials, "--stop-gain", "0", "--db", &database, "--json"];
     let ran = lab.run(arguments, Duration::from_secs(180))?.ok()?;
     let line = ran.stdout.lines().rfind(|line| line.contains(r#""kind":"summary""#));
     let summary: Summary =
