@@ -6,6 +6,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, pa
 use search_space::Schedule;
 
 use crate::canonical::schedule_json;
+use crate::lock::FileId;
 use crate::rows::{Candidate, Event, Observation, Peak, Session, Verdict, event_hash};
 use crate::writer::{Change, Entry, OnSaved};
 use crate::{DbError, Id};
@@ -14,6 +15,8 @@ use crate::{DbError, Id};
 pub(crate) struct Committer {
     path: PathBuf,
     connection: Connection,
+    /// The file as it was opened. A log is written whether or not somebody takes the file away.
+    file: FileId,
     on_saved: Option<OnSaved>,
 }
 
@@ -23,7 +26,8 @@ impl Committer {
         connection
             .execute("UPDATE quarantine SET left_behind = 1 WHERE left_behind = 0", [])
             .map_err(|error| DbError::sqlite(path, "marking what an interrupted run left", error))?;
-        Ok(Committer { path: path.to_path_buf(), connection, on_saved })
+        let file = FileId::of(path).map_err(|error| DbError::io(path, "opening it for writing", error))?;
+        Ok(Committer { path: path.to_path_buf(), connection, file, on_saved })
     }
 
     /// Commits all entries in one transaction and answers them. A batch that breaks a rule is rolled back and refused
@@ -32,6 +36,7 @@ impl Committer {
         if entries.is_empty() {
             return Ok(());
         }
+        self.check_place()?;
         let path = self.path.clone();
         let failed = |error| DbError::sqlite(&path, "saving", error);
         let mut transaction =
@@ -60,6 +65,14 @@ impl Committer {
         Ok(())
     }
 
+    /// Refuses to go on when rows would be saved where nobody finds them.
+    fn check_place(&self) -> Result<(), DbError> {
+        match FileId::of(&self.path) {
+            Ok(file) if file == self.file => Ok(()),
+            _ => Err(DbError::Displaced { path: self.path.clone() }),
+        }
+    }
+
     fn report(&mut self, entry: &Entry) {
         let Some(on_saved) = &mut self.on_saved else { return };
         for change in &entry.batch.changes {
@@ -72,7 +85,8 @@ impl Committer {
     }
 
     /// Leaves one plain file behind, unless somebody reads it: then only the log is emptied, and the next close
-    /// tidies up.
+    /// tidies up. A file that was moved away gets its log too; left where it is, the log would be read into the next file
+    /// of that name.
     pub(crate) fn close(self) -> Result<(), DbError> {
         let failed = |error| DbError::sqlite(&self.path, "closing", error);
         self.connection.busy_timeout(std::time::Duration::from_millis(100)).map_err(failed)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::Id;
 
@@ -89,8 +89,8 @@ pub enum DbError {
     },
     /// A stored row is not what was written.
     #[error(
-        "tuning database {path:?}: {what} is damaged and was left out; restore a copy of the file, or tune again into a \
-         new one"
+        "tuning database {path:?}: {what} is damaged, so nothing that rests on it can be answered or continued; restore a \
+         copy of the file, or tune into a new one (`tilewright db info` lists all damage)"
     )]
     Damaged {
         /// The file.
@@ -116,10 +116,19 @@ pub enum DbError {
     },
     /// No space, or the size limit is reached.
     #[error(
-        "no space left for tuning database {path:?}: this was not saved, everything saved earlier is kept; \
-         free some space, then run the same command again to resume"
+        "no space left on the device for tuning database {path:?}: all that was counted is kept; free some space, then \
+         run the same command again to go on"
     )]
     Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What lies at the path is no longer the file that the writer opened.
+    #[error(
+        "tuning database {path:?} was deleted, moved or replaced while it was tuned into: what was measured is in the file \
+         that was there; run the same command again to go on with what lies there now, or put the file back first"
+    )]
+    Displaced {
         /// The file.
         path: PathBuf,
     },
@@ -148,7 +157,7 @@ pub enum DbError {
     /// A crash left committed rows beside the file, and they cannot be read from where it lies.
     #[error(
         "tuning database {path:?} was not closed and lies where nothing can be written; \
-         copy it with its \"-wal\" file to a writable folder and open it once there"
+         copy it with its \"-wal\" or \"-journal\" file to a writable folder and open it once there"
     )]
     UnfinishedLog {
         /// The file.
@@ -196,6 +205,12 @@ impl DbError {
     /// Gives an SQLite failure the most helpful variant.
     pub(crate) fn sqlite(path: &Path, doing: &'static str, error: rusqlite::Error) -> DbError {
         let path = path.to_path_buf();
+        match error.sqlite_error().map(|error| error.extended_code) {
+            // The log's shared memory could not grow. SQLite calls any other file that cannot a full disk.
+            Some(ffi::SQLITE_IOERR_SHMSIZE) => return DbError::Full { path },
+            Some(ffi::SQLITE_READONLY_DBMOVED) => return DbError::Displaced { path },
+            _ => {}
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => DbError::NotADatabase { path },
             Some(ErrorCode::DatabaseCorrupt) => DbError::Corrupt { path, detail: error.to_string() },

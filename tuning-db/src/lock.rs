@@ -6,7 +6,7 @@
 //! by hand when no tuner runs.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -62,11 +62,28 @@ impl Drop for WriterLock {
     }
 }
 
-fn is_still_there(file: &File, path: &Path) -> bool {
-    match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(ours), Ok(theirs)) => (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()),
-        _ => false,
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file at `path` now.
+    pub(crate) fn of(path: &Path) -> std::io::Result<FileId> {
+        std::fs::metadata(path).map(|metadata| FileId::from(&metadata))
     }
+}
+
+impl From<&Metadata> for FileId {
+    fn from(metadata: &Metadata) -> FileId {
+        FileId { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+fn is_still_there(file: &File, path: &Path) -> bool {
+    matches!((file.metadata(), FileId::of(path)), (Ok(ours), Ok(theirs)) if FileId::from(&ours) == theirs)
 }
 
 fn holder(file: &mut File) -> Option<u32> {

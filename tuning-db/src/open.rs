@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
 
 use crate::DbError;
 use crate::filesystem::{folder_of, network_kind};
@@ -30,6 +30,18 @@ const SQLITE_HEADER_BYTES: u64 = 100;
 /// How long a statement waits for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How a reader stands to others at the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Beside a writer and other readers: what is right wherever it works.
+    Shared,
+    /// Without locks and without looking for a log: right where nobody writes.
+    Immutable,
+    /// With the file locked against all others, so that a log is read with its index in this process's memory instead of
+    /// shared memory (SQLite, "Write-Ahead Logging", section 8), and an interrupted transaction can be rolled back.
+    Alone,
+}
+
 /// Opens an existing database for reading.
 pub(crate) fn reader(path: &Path) -> Result<Connection, DbError> {
     if !is_there(path)? {
@@ -37,21 +49,48 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, DbError> {
     }
     if network_kind(path).is_some() {
         // No locks there: right for a published file that is replaced, never changed.
-        return connect_reader(path, true).map_err(|(error, _)| error);
+        return connect_reader(path, Access::Immutable).map_err(|(error, _)| error);
     }
-    match connect_reader(path, false) {
-        Ok(connection) => Ok(connection),
-        // A write-ahead file in a folder where its shared memory cannot be made.
-        Err((error, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))) => {
-            if length(&beside(path, "-wal")) > 0 {
-                return Err(DbError::UnfinishedLog { path: path.to_path_buf() });
-            }
-            connect_reader(path, true).map_err(|(again, code)| match code {
-                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => unreadable(path, &error),
-                _ => again,
-            })
-        }
-        Err((error, _)) => Err(error),
+    let error = match connect_reader(path, Access::Shared) {
+        Ok(connection) => return Ok(connection),
+        Err((error, Some(code))) if is_refused_room(code) => error,
+        Err((error, _)) => return Err(error),
+    };
+    if ["-wal", "-journal"].iter().any(|suffix| length(&beside(path, suffix)) > 0) {
+        // What is committed cannot be told from the file alone.
+        connect_reader(path, Access::Alone).map_err(|(again, code)| match code {
+            Some(code) if is_refused_room(code) => DbError::UnfinishedLog { path: path.to_path_buf() },
+            _ => again,
+        })
+    } else {
+        // A writer at work has a log with content, and its shared memory is there to be used: nobody writes. Builds may
+        // read at the same time, as they could not alone. Should a writer come before this reader leaves, a page that
+        // changed below it fails the hashes of its rows and is not answered.
+        connect_reader(path, Access::Immutable).map_err(|(again, code)| match code {
+            Some(code) if is_refused_room(code) => unreadable(path, &error),
+            _ => again,
+        })
+    }
+}
+
+/// Whether a file that may be intact was not opened because of the place where it lies: a file beside it cannot be made or
+/// written, as in a read-only folder, or the shared memory of its log cannot be had, as on a full disk.
+fn is_refused_room(error: ffi::Error) -> bool {
+    let shared_memory = [ffi::SQLITE_IOERR_SHMOPEN, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_IOERR_SHMMAP];
+    matches!(error.code, ErrorCode::CannotOpen | ErrorCode::ReadOnly) || shared_memory.contains(&error.extended_code)
+}
+
+/// Makes a file that a writer could not go on with a plain one again, as far as the place allows; else readers cope with
+/// it as it is. A file that is no tuning database is left alone.
+pub(crate) fn put_to_rest(path: &Path) {
+    let Ok(connection) = connect_reader(path, Access::Alone) else { return };
+    // What little shared memory there was room for. It is nobody's: the lock against all others is held.
+    let _ = std::fs::remove_file(beside(path, "-shm"));
+    let plain = connection
+        .pragma_update(None, "query_only", false)
+        .and_then(|()| connection.query_row("PRAGMA journal_mode = delete", [], |_| Ok(())));
+    if let Err(error) = plain {
+        tracing::debug!("{} stays in write-ahead mode: {error}", path.display());
     }
 }
 
@@ -78,13 +117,26 @@ fn unreadable(path: &Path, error: &dyn std::error::Error) -> DbError {
     DbError::Unreadable { path: path.to_path_buf(), reason }
 }
 
-fn connect_reader(path: &Path, immutable: bool) -> Result<Connection, (DbError, Option<ErrorCode>)> {
+fn connect_reader(path: &Path, access: Access) -> Result<Connection, (DbError, Option<ffi::Error>)> {
     let with_code = |error: rusqlite::Error| {
-        let code = error.sqlite_error_code();
+        let code = error.sqlite_error().copied();
         (DbError::sqlite(path, "opening", error), code)
     };
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(uri(path, immutable), flags).map_err(with_code)?;
+    let way = match access {
+        Access::Shared | Access::Immutable => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        Access::Alone => OpenFlags::SQLITE_OPEN_READ_WRITE,
+    };
+    let flags = way | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(uri(path, access == Access::Immutable), flags).map_err(with_code)?;
+    if access == Access::Alone {
+        if connection.is_readonly("main").map_err(with_code)? {
+            // SQLite opened it in the way it could; a lock against all others needs the other way.
+            return Err(with_code(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None)));
+        }
+        // Before anything is read, or there would be shared memory already. The log stays for the next writer.
+        connection.pragma_update(None, "locking_mode", "exclusive").map_err(with_code)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(with_code)?;
+    }
     harden(&connection).map_err(with_code)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(with_code)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false).map_err(with_code)?;
@@ -295,6 +347,6 @@ mod tests {
         drop(writer(&path, None).unwrap());
         let locked = Connection::open(&path).unwrap();
         locked.execute_batch("PRAGMA journal_mode = delete; BEGIN EXCLUSIVE").unwrap();
-        connect_reader(&path, true).map_err(|(error, _)| error).unwrap();
+        connect_reader(&path, Access::Immutable).map_err(|(error, _)| error).unwrap();
     }
 }

@@ -203,7 +203,11 @@ impl Database {
             Ok(())
         })?;
         for damage in &found.damaged {
-            tracing::warn!("{damage}");
+            if let DbError::Damaged { path, what } = damage {
+                tracing::warn!(
+                    "tuning database {path:?}: {what} is damaged and left out; `tilewright db info` tells more"
+                );
+            }
         }
         Ok(found)
     }

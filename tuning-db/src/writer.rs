@@ -134,9 +134,12 @@ impl<T> Ticket<T> {
         self.shared.lock().waiting += 1;
         self.shared.changed.notify_all();
         let answer = self.answer.recv();
-        self.shared.lock().waiting -= 1;
-        answer.unwrap_or_else(|_| Err(self.shared.lock().stopped_by()))?;
-        Ok(self.value)
+        let mut queue = self.shared.lock();
+        queue.waiting -= 1;
+        let answer = answer.unwrap_or_else(|_| Err(queue.stopped_by()));
+        queue.told |= answer.is_err() && queue.failure.is_some();
+        drop(queue);
+        answer.map(|()| self.value)
     }
 
     /// The value `wait` will return: the id of an observation is known before it is saved.
@@ -169,6 +172,8 @@ struct Queue {
     waiting: usize,
     closing: bool,
     failure: Option<Arc<DbError>>,
+    /// Somebody was given the failure.
+    told: bool,
 }
 
 #[derive(Debug)]
@@ -208,7 +213,10 @@ impl Writer {
         let existed = open::check_writable_place(&path)?;
         let committer = open::writer(&path, options.max_bytes)
             .and_then(|connection| Committer::new(&path, connection, options.on_saved))
-            .inspect_err(|_| {
+            .inspect_err(|error| {
+                if existed && matches!(error, DbError::Full { .. }) {
+                    open::put_to_rest(&path);
+                }
                 if !existed {
                     for suffix in ["", "-journal", "-wal", "-shm"] {
                         // Best effort: the error that brought us here is the one to report.
@@ -303,6 +311,7 @@ impl Writer {
         let (sender, answer) = mpsc::channel();
         let mut queue = self.shared.lock();
         if queue.failure.is_some() || queue.closing {
+            queue.told = true;
             return Err(queue.stopped_by());
         }
         queue.entries.push_back(Entry { batch, answer: sender });
@@ -329,8 +338,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let Err(error) = self.finish() {
-            tracing::error!("closing the tuning database: {error}");
+        if let Err(error) = self.finish()
+            && !self.shared.lock().told
+        {
+            tracing::error!("{error}");
         }
     }
 }
@@ -348,10 +359,10 @@ fn serve(shared: &Shared, mut committer: Committer, group: Duration) -> Result<(
             for entry in entries.iter().chain(&later) {
                 let _ = entry.answer.send(Err(error.clone()));
             }
-            tracing::error!("{error}");
-            // What was committed earlier stays readable whether or not the file can be tidied up now.
+            // What was committed earlier stays readable whether or not the file can be tidied up now. The failure is for
+            // those who handed something in, and for whoever closes.
             if let Err(error) = committer.close() {
-                tracing::warn!("{error}");
+                tracing::debug!("not tidied up: {error}");
             }
             return Err(error);
         }

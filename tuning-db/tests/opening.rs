@@ -6,6 +6,7 @@
 
 mod fixture;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -172,6 +173,16 @@ impl Tmpfs {
         done.then_some(Tmpfs(folder))
     }
 
+    /// Writes until `spare` bytes are left.
+    fn fill(&self, spare: usize) {
+        let mut filler = std::fs::File::create(self.0.path().join("filler")).unwrap();
+        let mut written = 0;
+        while filler.write_all(&[1; 4096]).is_ok() {
+            written += 4096;
+        }
+        filler.set_len(written - spare as u64).unwrap();
+    }
+
     fn read_only(&self) {
         let done = Command::new("mount").args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap();
         assert!(done.success());
@@ -246,4 +257,109 @@ fn a_disk_that_fills_keeps_what_was_acknowledged() {
     assert_eq!(database.observations(WORKLOAD, TARGET).unwrap().rows.len(), saved);
     assert!(saved > 50, "{saved} rows fitted");
     assert_eq!(database.integrity_check().unwrap().problems, [""; 0]);
+}
+
+#[test]
+fn a_full_disk_does_not_hide_what_is_stored() {
+    for spare in [0, 4 << 10, 8 << 10, 16 << 10, 24 << 10, 32 << 10] {
+        let Some(disk) = Tmpfs::mount("1m") else { return };
+        let path = disk.0.path().join("night.tune");
+        let db = writer(&path);
+        db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+        db.close().unwrap();
+        disk.fill(spare);
+        let error = write_error(&path);
+        assert!(matches!(error, DbError::Full { .. }), "{spare}: {error}");
+        assert!(error.to_string().contains("no space left on the device") && error.to_string().contains("free some"));
+        let database = Database::open(&path).unwrap();
+        assert!(database.lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_some(), "{spare}");
+        drop(database);
+        // Where there is room to, the file is made a plain one again.
+        let header = std::fs::read(&path).unwrap()[18..20].to_vec();
+        assert_eq!(header, [1, 1], "{spare}");
+        std::fs::remove_file(disk.0.path().join("filler")).unwrap();
+        writer(&path).close().unwrap();
+        assert_eq!(entries(disk.0.path()), ["night.tune"]);
+    }
+}
+
+#[test]
+fn a_log_is_read_where_there_is_no_room_for_its_index() {
+    let Some(disk) = Tmpfs::mount("1m") else { return };
+    let path = disk.0.path().join("night.tune");
+    writer(&path).close().unwrap();
+    // Without a log.
+    Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "wal").unwrap();
+    assert_eq!(entries(disk.0.path()), ["night.tune"]);
+    disk.fill(4 << 10);
+    let (one, two) = (Database::open(&path).unwrap(), Database::open(&path).unwrap());
+    assert_eq!((one.info().unwrap().sessions, two.info().unwrap().sessions), (0, 0));
+    drop((one, two));
+    std::fs::remove_file(disk.0.path().join("filler")).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // The state a killed process leaves: the row is in the log only.
+    let (_folder, running) = place();
+    let db = writer(&running);
+    db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+    let wal = |path: &Path| path.with_file_name("night.tune-wal");
+    std::fs::copy(&running, &path).unwrap();
+    std::fs::copy(wal(&running), wal(&path)).unwrap();
+    disk.fill(4 << 10);
+    let log = std::fs::read(wal(&path)).unwrap();
+    let database = Database::open(&path).unwrap();
+    assert!(database.lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_some());
+    drop(database);
+    assert_eq!(std::fs::read(wal(&path)).unwrap(), log, "the log is for the next writer");
+}
+
+#[test]
+fn an_interrupted_transaction_is_rolled_back_or_refused() {
+    let (folder, path) = place();
+    let db = writer(&path);
+    for i in 0..200 {
+        let _later = db.record(final_of(i, &[1.0, 2.0], 0)).unwrap();
+    }
+    db.close().unwrap();
+    // The state that a process leaves which dies while it writes: half of the change is in the file already.
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch("PRAGMA cache_size = 5; BEGIN; DELETE FROM observation; DELETE FROM tally").unwrap();
+    let copy = |to: &Path| {
+        for name in ["night.tune", "night.tune-journal"] {
+            std::fs::copy(folder.path().join(name), to.join(name)).unwrap();
+        }
+        to.join("night.tune")
+    };
+    let there = tempfile::tempdir().unwrap();
+    let database = Database::open(copy(there.path())).unwrap();
+    assert_eq!(database.info().unwrap().rows["observation"], 200);
+    assert_eq!(database.integrity_check().unwrap().problems, [""; 0]);
+    let Some(disk) = Tmpfs::mount("4m") else { return };
+    let path = copy(disk.0.path());
+    disk.read_only();
+    assert!(matches!(read_error(&path), DbError::UnfinishedLog { .. }));
+}
+
+#[test]
+fn a_file_that_is_taken_away_is_said_to_be() {
+    for replaced in [false, true] {
+        let (folder, path) = place();
+        let db = writer(&path);
+        db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+        let elsewhere = folder.path().join("moved.tune");
+        std::fs::rename(&path, &elsewhere).unwrap();
+        if replaced {
+            let (_other, new) = place();
+            writer(&new).close().unwrap();
+            std::fs::copy(&new, &path).unwrap();
+        }
+        let error = db.record(final_of(2, &[5.0], 1)).and_then(|ticket| ticket.wait()).unwrap_err();
+        assert!(matches!(error, DbError::Displaced { .. }), "{error}");
+        assert!(matches!(db.close(), Err(DbError::Displaced { .. })));
+        // What was saved is in the file that was moved, and no log lies about for another one.
+        assert!(Database::open(&elsewhere).unwrap().lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_some());
+        writer(&path).close().unwrap();
+        assert!(Database::open(&path).unwrap().lookup(WORKLOAD, TARGET, GENERATOR).unwrap().is_none());
+        let ours = |name: &String| name.starts_with("night.tune");
+        assert_eq!(entries(folder.path()).into_iter().filter(ours).collect::<Vec<_>>(), ["night.tune"]);
+    }
 }
