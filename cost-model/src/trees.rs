@@ -56,7 +56,7 @@ impl Model for Trees {
         let (features, (booster, _)) = (self.features.as_ref()?, self.fitted.as_ref()?);
         let data: Vec<Vec<f64>> = configs.iter().map(|config| features.row(config)).collect();
         let means = booster.predict(&DenseMatrix::from_2d_vec(&data).ok()?).ok()?;
-        Some(means.into_iter().map(|mean| Prediction { mean, deviation: 0.0, success: 1.0 }).collect())
+        Some(means.into_iter().map(|mean| Prediction { mean, deviation: 0.0, noise: 0.0, success: 1.0 }).collect())
     }
 
     fn best(&self) -> Option<f64> {

@@ -61,7 +61,7 @@ impl Model for NearestRow {
         let predict = |config: &Config| {
             let nearest = self.0.iter().min_by(|a, b| distance(&a.0, config).total_cmp(&distance(&b.0, config)));
             let (nearest, mean) = nearest.unwrap();
-            Prediction { mean: *mean, deviation: 0.1 * distance(nearest, config), success: 1.0 }
+            Prediction { mean: *mean, deviation: 0.1 * distance(nearest, config), noise: 0.0, success: 1.0 }
         };
         (!self.0.is_empty()).then(|| configs.iter().map(predict).collect())
     }
@@ -307,7 +307,10 @@ impl Model for Broken {
     fn learn(&mut self, _: &ParameterSpace, _: &[Row]) {}
 
     fn predict(&mut self, _: &ParameterSpace, configs: &[Config]) -> Option<Vec<Prediction>> {
-        Some(vec![Prediction { mean: f64::NAN, deviation: f64::NAN, success: f64::NAN }; configs.len() * self.0])
+        Some(vec![
+            Prediction { mean: f64::NAN, deviation: f64::NAN, noise: f64::NAN, success: f64::NAN };
+            configs.len() * self.0
+        ])
     }
 
     fn best(&self) -> Option<f64> {

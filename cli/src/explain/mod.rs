@@ -1,8 +1,8 @@
 //! What a search has learned about a workload on a device: which parameters matter, what each single change of the
 //! winner is expected to cost, and how far the model behind these numbers can be trusted.
 //!
-//! The rows are the stored measurements of one workload on one target. Predictions are those of the Gaussian process
-//! that also guides the search; how good it is, is measured on rows that it has not seen.
+//! The rows are the stored measurements of one workload on one target. Predictions are those of a Gaussian process as it
+//! also guides the search, here over plain log time; how good it is, is measured on rows that it has not seen.
 
 mod report;
 mod rows;
@@ -165,7 +165,7 @@ pub struct Expected {
     pub changed: Vec<(String, Value, Value)>,
     /// Predicted time / predicted time of the winner.
     pub ratio: f64,
-    /// Its 95 % interval.
+    /// Its 95 % interval: of the time that is expected, without the noise of a measurement.
     pub interval: [f64; 2],
     /// Probability that it works.
     pub success: f64,
@@ -217,10 +217,10 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
     let fastest = || rows::fastest(&all).map(|config| (config.clone(), "fastest"));
     let (winner, winner_is) = answer.or_else(fastest).ok_or_else(not_learned)?;
     let rows = rows::choose(&all, &winner, SEED);
-    let process = explain::cross_validate(space, &rows, FOLDS, SEED, &mut || Box::new(GaussianProcess::new()));
+    let process = explain::cross_validate(space, &rows, FOLDS, SEED, &mut || Box::new(GaussianProcess::of_log_time()));
     let process = process.ok_or_else(not_learned)?;
     let trees = explain::cross_validate(space, &rows, FOLDS, SEED, &mut || Box::new(Trees::new()));
-    let mut model = GaussianProcess::new();
+    let mut model = GaussianProcess::of_log_time();
     model.learn(space, &rows);
     let changes = explain::changes(space, &mut model, &rows, &winner).ok_or_else(not_learned)?;
 

@@ -1,6 +1,6 @@
 //! A Gaussian process over the configurations of a space.
 //!
-//! - **Target**: winsorised log time ([`Winsor`]), standardised. Failures count as the slowest value, censored times as
+//! - **Target**: winsorised log time ([`Winsor`]), or for explanations plain log time, standardised. Failures count as the slowest value, censored times as
 //!   their bound; what is being measured as what is expected of it.
 //! - **Kernel**: a product of Matérn 5/2 over the `coordinates` of the space; lengths and noise are learned (`hyper`)
 //!   when the rows have grown by a quarter, on at most [`FIT_ROWS`] of them.
@@ -59,6 +59,8 @@ pub struct GaussianProcess {
     /// `None` until something can be said.
     target: Option<Target>,
     sources: Option<Sources>,
+    /// Whether the log of time is learned as it is.
+    plain: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,8 @@ struct Target {
 enum Scale {
     /// Winsorised log time, standardised by mean and deviation.
     Standard(Winsor, f64, f64),
+    /// Log time over the best, standardised by mean and deviation.
+    Plain(f64, f64, f64),
     /// Damped log time over the best, beside what other sources expect of it.
     OverBest(f64),
 }
@@ -139,6 +143,16 @@ impl GaussianProcess {
         GaussianProcess::default()
     }
 
+    /// A process over plain log time, for explanations.
+    ///
+    /// A search compresses what is slower than the median, because it only needs to be known as bad. One amplitude for
+    /// both halves is then too little for the fast one: intervals around fast times come out too narrow. Failures have
+    /// no time here; what they say is in [`Prediction::success`].
+    #[must_use]
+    pub fn of_log_time() -> GaussianProcess {
+        GaussianProcess { plain: true, ..GaussianProcess::default() }
+    }
+
     /// A process over what remains when `prior` was taken away: its mean is what the sources expect on average, and a
     /// linear kernel over their expectations lets measurements believe some more than others, or none.
     #[must_use]
@@ -186,13 +200,15 @@ impl GaussianProcess {
         let value = |told: Told| match told {
             Told::Time { seconds } | Told::Censored { at_least_seconds: seconds } => Some(match self.sources {
                 Some(_) => damped(seconds.ln() - best),
+                None if self.plain => seconds.ln() - best,
                 None => winsor.value(seconds.ln()),
             }),
             Told::Failed(_) => None,
         };
-        // Failures are as bad as the worst.
+        // A search takes failures for as bad as the worst; in an explanation they have no time.
         let worst = rows.iter().filter_map(|row| value(row.told?)).fold(0.0, f64::max);
-        let raw: Vec<Option<f64>> = rows.iter().map(|row| Some(value(row.told?).unwrap_or(worst))).collect();
+        let failed = (!self.plain).then_some(worst);
+        let raw: Vec<Option<f64>> = rows.iter().map(|row| value(row.told?).or(failed)).collect();
         if let Some(sources) = &self.sources {
             let y = rows.iter().zip(raw).map(|(row, value)| Some(value? - sources.mean(&row.config))).collect();
             return Some((Scale::OverBest(best), y));
@@ -202,7 +218,9 @@ impl GaussianProcess {
         let variance = known.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / known.len() as f64;
         let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
         let y = raw.into_iter().map(|value| Some((value? - mean) / deviation)).collect();
-        Some((Scale::Standard(winsor, mean, deviation), y))
+        let scale =
+            if self.plain { Scale::Plain(best, mean, deviation) } else { Scale::Standard(winsor, mean, deviation) };
+        Some((scale, y))
     }
 
     /// Takes in rows, and learns lengths and noise again when their results have grown by `growth` since;
@@ -250,7 +268,8 @@ impl Model for GaussianProcess {
         let known = y.iter().flatten().count();
         let time = self.posterior.solve(y.iter().map(|y| y.map(single)));
         let worked = |told: &Option<Told>| told.map(|told| !matches!(told, Told::Failed(_)));
-        let share = rows.iter().filter(|row| worked(&row.told) == Some(true)).count() as f64 / known.max(1) as f64;
+        let told = rows.iter().filter(|row| row.told.is_some()).count();
+        let share = rows.iter().filter(|row| worked(&row.told) == Some(true)).count() as f64 / told.max(1) as f64;
         let success = (share < 1.0 && known > 0).then(|| {
             let indicator = |row: &Row| Some(single(f64::from(u8::from(worked(&row.told)?)) - share));
             (share, self.posterior.solve(rows.iter().map(indicator)))
@@ -258,7 +277,10 @@ impl Model for GaussianProcess {
         let (believed, weight) = if self.sources.is_some() { PRIOR_AMPLITUDE } else { (0.0, 0.0) };
         let amplitude = (f64::from(time.norm()) + weight * believed) / (known as f64 + weight);
         // The scale begins at the best.
-        let best = if let Scale::Standard(_, mean, deviation) = scale { -mean / deviation } else { 0.0 };
+        let best = match scale {
+            Scale::Standard(_, mean, deviation) | Scale::Plain(_, mean, deviation) => -mean / deviation,
+            Scale::OverBest(_) => 0.0,
+        };
         self.target = Some(Target { scale, best, amplitude, time, success });
     }
 
@@ -271,9 +293,11 @@ impl Model for GaussianProcess {
         let (share, success) = target.success.as_ref().map_or((1.0, &none), |(share, solved)| (*share, solved));
         let sources = self.sources.as_ref();
         let found = self.posterior.at(configs, [&target.time, success], |config| features_of(sources, config));
+        let noise = (self.posterior.noise() * target.amplitude).sqrt();
         let prediction = |(config, (variance, [mean, success])): (&Config, (f32, [f32; 2]))| Prediction {
             mean: sources.map_or(0.0, |sources| sources.mean(config)) + f64::from(mean),
             deviation: (f64::from(variance) * target.amplitude).sqrt(),
+            noise,
             success: (share + f64::from(success)).clamp(LEAST_SUCCESS, 1.0),
         };
         Some(configs.iter().zip(found).map(prediction).collect())
@@ -286,6 +310,7 @@ impl Model for GaussianProcess {
     fn seconds(&self, value: f64) -> Option<f64> {
         match self.target.as_ref()?.scale {
             Scale::Standard(winsor, mean, deviation) => Some(winsor.log(value * deviation + mean).exp()),
+            Scale::Plain(best, mean, deviation) => Some((best + value * deviation + mean).exp()),
             Scale::OverBest(best) => Some((best + undamped(value)).exp()),
         }
     }

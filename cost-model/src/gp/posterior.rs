@@ -68,6 +68,11 @@ impl Posterior {
         self.rows.len()
     }
 
+    /// Variance of a measurement around its value, as a share of the amplitude.
+    pub(super) fn noise(&self) -> f64 {
+        f64::from(self.noise)
+    }
+
     fn covariance(&self, a: &Point, b: &Point) -> f32 {
         self.kernel.of(&a.config, &b.config) + dot(&a.features, &b.features)
     }

@@ -18,7 +18,8 @@ const FAR: f64 = -6.0;
 /// The logarithm of the expected improvement on `best` times the probability of success. Never NaN: what cannot be
 /// computed improves nothing.
 pub(super) fn log_expected(prediction: &Prediction, best: f64) -> f64 {
-    let Prediction { mean, deviation, success } = *prediction;
+    // What is sought is the value, whatever a measurement of it would say.
+    let Prediction { mean, deviation, success, noise: _ } = *prediction;
     let gain = best - mean;
     let log = if deviation > 0.0 {
         deviation.ln() + log_unit(gain / deviation)
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     fn log(mean: f64, deviation: f64, success: f64) -> f64 {
-        log_expected(&Prediction { mean, deviation, success }, 0.0)
+        log_expected(&Prediction { mean, deviation, success, noise: 0.0 }, 0.0)
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub struct Prediction {
     pub mean: f64,
     /// How sure the model is of it, as a standard deviation; 0 for a model that cannot say.
     pub deviation: f64,
+    /// How far a measurement lies from the value it should have, as a standard deviation, which is not part of
+    /// `deviation`; 0 for a model that cannot say.
+    pub noise: f64,
     /// Probability that it works at all; 1 for a model that cannot say.
     pub success: f64,
 }
