@@ -141,7 +141,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if seconds <= 0.0 {
         return Err(wrong());
     }
-    Duration::try_from_secs_f64(seconds).ok().filter(|time| time.as_secs() < 1 << 32).ok_or_else(wrong)
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| time.as_secs() < 1 << 32);
+    time.ok_or_else(|| format!("{text:?} is too large; the longest time is 2^32 seconds, 136 years"))
 }
 
 /// A share on the command line: a number from 0, below 1.

@@ -124,8 +124,8 @@ struct Replay {
     #[command(flatten)]
     method: MethodArguments,
     /// Most candidates to print
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    next: usize,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    next: u64,
     /// One JSON object per candidate on stdout (docs/cli.md)
     #[arg(long)]
     json: bool,
@@ -152,10 +152,18 @@ impl Replay {
         };
         let mut search = Search::open(&asked.workload, asked.target(), plan, method, stored)?;
         if search.trials() == 0 && !context.quiet {
-            say("no trial of this search is stored; these are its first candidates");
+            let others = searches(&database, &key, &target)?;
+            say(&format!(
+                "no trial of this search ({}) is stored; these are its first candidates; {}",
+                method.session(),
+                match others.is_empty() {
+                    true => "there is no other search of this workload on this device either".into(),
+                    false => format!("searches that are stored, as strategy-model-seed: {}", others.join(", ")),
+                }
+            ));
         }
         let trials = search.trials();
-        let proposals = search.proposals(self.next);
+        let proposals = search.proposals(usize::try_from(self.next).unwrap_or(usize::MAX));
         for (at, schedule) in proposals.iter().enumerate() {
             if self.json {
                 context.output.json(&json!({
@@ -171,6 +179,15 @@ impl Replay {
         }
         Ok(if proposals.is_empty() { Ending::No } else { Ending::Done })
     }
+}
+
+/// Sessions with a log of the workload on the target.
+fn searches(database: &Database, key: &str, target: &str) -> anyhow::Result<Vec<String>> {
+    let stream = format!("{:.16}.{:.16}", tuning_db::workload_id(key), tuning_db::target_id(target));
+    let sessions = database.sessions()?.into_iter().map(|session| session.id);
+    // A log that is damaged cannot be replayed, so it is not offered.
+    let has = |id: &String| database.events(id).is_ok_and(|log| log.iter().any(|e| e.stream.starts_with(&stream)));
+    Ok(sessions.filter(has).collect())
 }
 
 /// Write what was measured of one workload on one device as a recorded space, for `replay`

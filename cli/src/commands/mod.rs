@@ -139,7 +139,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
         "error: no verb given; `tilewright --help` lists them".to_owned()
     } else {
         // clap's first paragraph says what is wrong; usage and tips follow it.
-        one_line(text.split("\n\n").next().unwrap_or(&text))
+        let text = one_line(text.split("\n\n").next().unwrap_or(&text));
+        // Words of the language's library, which say nothing about numbers to people.
+        text.replace("number too large to fit in target type", "it is too large; no number here exceeds 2^64 - 1")
+            .replace("invalid digit found in string", "it is no whole number")
     };
     say(&text);
     ExitCode::from(2)

@@ -16,7 +16,7 @@ use datasets::Task;
 use measure::{DeviceHandle, DeviceSpec, FinalsOptions, ScreenOptions};
 use search_space::families::plan;
 use serde_json::{Value, json};
-use tuning_db::{Session, Writer, WriterOptions};
+use tuning_db::{Database, DbError, Session, Writer, WriterOptions};
 
 use super::arguments::{MethodArguments, Sources, device, duration, open, share, workload};
 use super::{Context, Ending, dry_run, say, tasks};
@@ -109,9 +109,17 @@ impl Tune {
             return dry_run::print(&planned, self.json, context);
         }
         let path = self.db.as_deref().expect("invariant: clap requires --db without --dry-run");
+        refuse_damaged(&planned, path)?;
         let writer = Writer::open(path, WriterOptions::default())?;
         stop_on_signals()?;
-        let report = self.night(planned, &writer, path, context)?;
+        let report = match self.night(planned, &writer, path, context) {
+            Ok(report) => report,
+            // That the file was taken away explains whatever else could not be read or written.
+            Err(error) => match writer.close() {
+                Err(displaced @ DbError::Displaced { .. }) => return Err(displaced.into()),
+                _ => return Err(error),
+            },
+        };
         writer.close()?;
         if self.json {
             for job in &report.jobs {
@@ -280,6 +288,19 @@ impl Tune {
     }
 }
 
+/// Refuses a file whose answers could not be told at the end, before time is spent on it.
+fn refuse_damaged(planned: &Planned, path: &Path) -> anyhow::Result<()> {
+    // What else is wrong with the file is said by the writer, and a new file is no fault.
+    let Ok(database) = Database::open(path) else { return Ok(()) };
+    for job in &planned.jobs {
+        let target = planned.devices[job.bench].identity().target.key.to_string();
+        if let Err(damaged @ DbError::Damaged { .. }) = database.lookup(&job.workload.key(), &target, cli::GENERATOR) {
+            return Err(damaged.into());
+        }
+    }
+    Ok(())
+}
+
 /// How many workloads are tuned on each device.
 struct Top {
     each: Vec<usize>,
@@ -290,7 +311,9 @@ impl Top {
         let mut each = vec![usize::MAX; specs.len()];
         for text in texts {
             let (name, number) = text.rsplit_once('=').map_or((None, text.as_str()), |(name, n)| (Some(name), n));
-            let number = number.parse().ok().filter(|n: &usize| *n > 0);
+            let all_digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            // More than can be counted is all.
+            let number = number.parse().ok().or(all_digits.then_some(usize::MAX)).filter(|n: &usize| *n > 0);
             let number = number.with_context(|| format!("--top {text:?} is no number of 1 or more, nor DEVICE=N"))?;
             let named = |spec: &DeviceSpec| name.is_none_or(|name| spec.to_string() == name || base(spec) == name);
             let mut any = false;
@@ -345,6 +368,7 @@ mod tests {
     fn top_is_for_all_devices_or_for_one() {
         assert_eq!(top(&[]).unwrap(), [usize::MAX, usize::MAX]);
         assert_eq!(top(&["3"]).unwrap(), [3, 3]);
+        assert_eq!(top(&["99999999999999999999"]).unwrap(), [usize::MAX, usize::MAX]);
         assert_eq!(top(&["cpu=5", "vulkan=2"]).unwrap(), [5, 2]);
         assert_eq!(top(&["4", "cpu:threads=2=1"]).unwrap(), [1, 4]);
         for wrong in ["0", "-1", "cpu", "cpu=", "cuda=1"] {
