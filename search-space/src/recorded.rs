@@ -28,6 +28,17 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// What was measured, from what a search is told of it.
+    #[must_use]
+    pub fn new(told: Told, cost: Duration) -> Recorded {
+        let (outcome, seconds, at_least_seconds) = match told {
+            Told::Time { seconds } => (Outcome::Ok, Some(seconds), None),
+            Told::Censored { at_least_seconds } => (Outcome::Ok, None, Some(at_least_seconds)),
+            Told::Failed(outcome) => (outcome, None, None),
+        };
+        Recorded { outcome, seconds, at_least_seconds, cost }
+    }
+
     /// What a search is told of it.
     pub fn told(&self) -> Told {
         match (self.seconds, self.at_least_seconds) {

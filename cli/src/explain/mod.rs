@@ -20,6 +20,8 @@ use tuning_db::{Database, DbError, Miss};
 
 pub use report::{json, lines};
 
+use crate::session::known;
+
 /// Fewest schedules with a time, or a bound on it, that something is said of.
 pub const LEAST_KNOWN: usize = 16;
 /// Parts of the cross-validation.
@@ -198,9 +200,9 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
         let miss = Box::new(database.nearest_fields(&key, &target, crate::GENERATOR)?);
         return Err(ExplainError::Nothing { workload, device, miss });
     }
-    let stored = rows::results(&observations);
+    let stored = known::all(&observations, |observation| Some(&observation.schedule));
     let row =
-        |(schedule, told): (&Schedule, &Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(*told) });
+        |(schedule, told): (&&Schedule, &Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(*told) });
     let all: Vec<Row> = stored.iter().filter_map(row).collect();
     let timed = all.iter().filter(|row| rows::seconds(row).is_some()).count();
     let bounded = all.iter().filter(|row| matches!(row.told, Some(Told::Censored { .. }))).count();

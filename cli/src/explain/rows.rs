@@ -1,44 +1,15 @@
-//! Stored observations as rows that a model learns from.
+//! The rows that the models learn from.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
-use measure::protocol::stats::median;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use search_space::space::Config;
 use search_space::strategy::{Row, Told};
-use search_space::{Outcome, Schedule};
-use tuning_db::{Observation, Phase};
 
 /// Most rows that the models learn from; beyond it a fit takes seconds.
 const MOST_ROWS: usize = 600;
-
-/// One result for each schedule: the median of its screenings, else of its finals, else the largest bound on its time,
-/// else how it failed.
-pub(super) fn results(observations: &[Observation]) -> BTreeMap<Schedule, Told> {
-    let mut by_schedule: BTreeMap<&Schedule, Vec<&Observation>> = BTreeMap::new();
-    for observation in observations {
-        by_schedule.entry(&observation.schedule).or_default().push(observation);
-    }
-    by_schedule.into_iter().filter_map(|(schedule, all)| Some((schedule.clone(), result(&all)?))).collect()
-}
-
-fn result(observations: &[&Observation]) -> Option<Told> {
-    let ok = || observations.iter().filter(|o| o.outcome == Outcome::Ok);
-    let times = |phase: Phase| {
-        let whole = ok().filter(|o| o.phase == phase && o.at_least_ns.is_none());
-        median(&whole.filter_map(|o| median(&o.samples_ns)).collect::<Vec<f64>>()).filter(|ns| *ns > 0.0)
-    };
-    if let Some(ns) = times(Phase::Screen).or_else(|| times(Phase::Final)) {
-        return Some(Told::Time { seconds: ns / 1e9 });
-    }
-    if let Some(ns) = ok().filter_map(|o| o.at_least_ns).reduce(f64::max).filter(|ns| *ns > 0.0) {
-        return Some(Told::Censored { at_least_seconds: ns / 1e9 });
-    }
-    observations.iter().map(|o| o.outcome).find(|outcome| *outcome != Outcome::Ok).map(Told::Failed)
-}
 
 /// The time of a row that has one.
 pub(super) fn seconds(row: &Row) -> Option<f64> {
@@ -69,6 +40,8 @@ fn by_time(a: &Row, b: &Row) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use search_space::Outcome;
+
     use super::*;
 
     #[test]

@@ -8,13 +8,12 @@ use std::fmt;
 use std::time::Duration;
 
 use measure::DeviceSpec;
-use measure::protocol::stats::median;
 use search_space::space::{Config, SpaceBuilder, SpaceError};
 use search_space::target::{TargetKey, TargetKind};
-use search_space::{Outcome, Recorded, RecordedError, RecordedSpace, Schedule, Value, Workload};
-use tuning_db::{Database, DbError, Observation, Phase};
+use search_space::{Recorded, RecordedError, RecordedSpace, Schedule, Value, Workload};
+use tuning_db::{Database, DbError, Observation};
 
-use crate::session::COST_NS;
+use crate::session::{COST_NS, known};
 
 /// Most workloads and targets that a message lists.
 const MOST_LISTED: usize = 4;
@@ -79,8 +78,8 @@ impl StoredError {
 
 /// Reads what is stored of one workload on one target as a recorded space called `name`.
 ///
-/// A schedule measured several times has the median of its screenings, else of its finals. One that was only ever cut off
-/// as slow has a bound, the largest time that it is known to exceed. A schedule costs what compiling, verifying and timing
+/// Of a schedule measured several times its latest screening counts, else its latest final. One that was cut off as slow
+/// has a bound, a time that it is known to exceed. A schedule costs what compiling, verifying and timing
 /// it took, where the file has that.
 ///
 /// # Errors
@@ -180,12 +179,15 @@ fn listed<'a>(all: impl IntoIterator<Item = &'a Measured>) -> String {
 
 /// The recorded space of these observations.
 fn space(name: &str, kernel: &str, target: &str, observations: &[Observation]) -> Result<RecordedSpace, StoredError> {
-    let mut measured: BTreeMap<Schedule, Vec<&Observation>> = BTreeMap::new();
+    let measured = known::all(observations, |observation| Some(&observation.schedule));
+    let mut costs: BTreeMap<&Schedule, Duration> = BTreeMap::new();
     for observation in observations {
-        measured.entry(observation.schedule.clone()).or_default().push(observation);
+        if let Some(ns) = observation.environment.get(COST_NS).and_then(|ns| ns.parse().ok()) {
+            costs.entry(&observation.schedule).or_insert(Duration::from_nanos(ns));
+        }
     }
     let mut domains: BTreeMap<&str, BTreeSet<Value>> = BTreeMap::new();
-    for (parameter, value) in measured.keys().flat_map(Schedule::iter) {
+    for (parameter, value) in measured.keys().flat_map(|schedule| schedule.iter()) {
         domains.entry(parameter).or_default().insert(value.clone());
     }
     // Spaces of different builds may differ in a parameter.
@@ -205,8 +207,9 @@ fn space(name: &str, kernel: &str, target: &str, observations: &[Observation]) -
         };
         domains.iter().map(place).collect::<Vec<u16>>().into()
     };
+    let cost = |schedule: &Schedule| costs.get(schedule).copied().unwrap_or_default();
     let rows: Vec<(Config, Recorded)> =
-        measured.iter().map(|(schedule, all)| (config(schedule), result(all))).collect();
+        measured.iter().map(|(&schedule, &told)| (config(schedule), Recorded::new(told, cost(schedule)))).collect();
     let mut builder = SpaceBuilder::new();
     for (parameter, values) in &domains {
         builder.values(*parameter, values.iter().cloned().collect());
@@ -234,31 +237,11 @@ fn is_device(target: &str, device: &str) -> Result<bool, StoredError> {
     })
 }
 
-/// The one result of all observations of a schedule, of which there is at least one.
-fn result(observations: &[&Observation]) -> Recorded {
-    let times = |phase: Phase| {
-        let whole =
-            observations.iter().filter(|o| o.phase == phase && o.outcome == Outcome::Ok && o.at_least_ns.is_none());
-        median(&whole.filter_map(|o| median(&o.samples_ns)).collect::<Vec<f64>>())
-    };
-    let bounds = observations.iter().filter(|o| o.outcome == Outcome::Ok).filter_map(|o| o.at_least_ns);
-    let ns = times(Phase::Screen).or_else(|| times(Phase::Final)).filter(|ns| *ns > 0.0);
-    let at_least_ns = bounds.reduce(f64::max).filter(|at_least| ns.is_none() && *at_least > 0.0);
-    let cost = observations.iter().find_map(|o| o.environment.get(COST_NS)?.parse().ok());
-    let failed = observations.iter().map(|o| o.outcome).find(|outcome| *outcome != Outcome::Ok);
-    Recorded {
-        // Verified but without a usable time: as a search is told of it.
-        outcome: if ns.or(at_least_ns).is_some() { Outcome::Ok } else { failed.unwrap_or(Outcome::ResourceLimit) },
-        seconds: ns.map(|ns| ns / 1e9),
-        at_least_seconds: at_least_ns.map(|ns| ns / 1e9),
-        cost: Duration::from_nanos(cost.unwrap_or(0)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use search_space::Outcome;
     use search_space::strategy::Told;
-    use tuning_db::{Writer, WriterOptions};
+    use tuning_db::{Phase, Writer, WriterOptions};
 
     use super::*;
 
@@ -305,7 +288,7 @@ mod tests {
         let schedule = |tile: i64| -> Schedule { [("tile", tile.into()), ("vector", 4.into())].into_iter().collect() };
         let observations = vec![
             observation(1, Outcome::Ok, &[300.0, 310.0, 290.0]),
-            // Measured again, and in the final: the screenings count.
+            // Measured again, and in the final: the latest screening counts.
             observation(1, Outcome::Ok, &[500.0]),
             Observation { phase: Phase::Final, ..observation(1, Outcome::Ok, &[1.0]) },
             Observation { phase: Phase::Final, ..observation(2, Outcome::Ok, &[250.0]) },
@@ -334,7 +317,7 @@ mod tests {
                 .collect();
             let wanted = [
                 "order=- tile=1 vector=4: 700 ns 5ms",
-                "order=ij tile=1 vector=-: 400 ns 5ms",
+                "order=ij tile=1 vector=-: 500 ns 5ms",
                 "order=ij tile=16 vector=-: timeout 5ms",
                 "order=ij tile=2 vector=-: 250 ns 5ms",
                 "order=ij tile=4 vector=-: >= 900 ns 5ms",

@@ -10,6 +10,7 @@
 
 mod bench;
 mod finals;
+pub(crate) mod known;
 pub mod log;
 mod method;
 mod night;

@@ -13,8 +13,9 @@ use search_space::families::SchedulePlan;
 use search_space::space::ParameterSpace;
 use search_space::strategy::{Candidate, Strategy, Told};
 use search_space::{Outcome, Schedule, Target, Workload};
-use tuning_db::{Event, Observation, Phase};
+use tuning_db::{Event, Observation};
 
+use super::known;
 use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
 use super::{Method, SessionError};
 
@@ -99,12 +100,8 @@ impl Search {
         let space = Arc::new(plan.space);
         let key = workload.key();
         let target_key = target.key.to_string();
-        let mut programs = BTreeMap::new();
-        for observation in stored.observations.iter().filter(|o| o.generator == crate::GENERATOR) {
-            if let (Some(hash), Some(told)) = (&observation.program_hash, told_of(observation)) {
-                programs.insert(hash.clone(), told);
-            }
-        }
+        let own = stored.observations.iter().filter(|observation| observation.generator == crate::GENERATOR);
+        let programs = known::transferable(own, |observation| observation.program_hash.clone());
         let session = method.session();
         let base = format!("{:.16}.{:.16}", tuning_db::workload_id(&key), tuning_db::target_id(&target_key));
         for generation in 0u32.. {
@@ -224,7 +221,7 @@ impl Search {
 
     /// Takes in what became of the candidate that [`Search::propose`] gave.
     pub fn told(&mut self, candidate: &Candidate, measured: &Measured) -> Told {
-        let told = told_by(measured);
+        let told = known::told(measured.outcome, measured.censored_at_least_ns, &measured.samples_ns);
         let program = Some(measured.kernel.program_hash.clone()).filter(|hash| !hash.is_empty());
         self.trials += 1;
         self.tell(candidate, By::Trial, program, told, measured.message.clone());
@@ -336,37 +333,5 @@ impl Search {
         }
         let at = self.ranked.partition_point(|ranked| ranked.seconds <= seconds);
         self.ranked.insert(at, Ranked { seconds, schedule: candidate.schedule.clone() });
-    }
-}
-
-/// What a strategy is told of a measurement. Drift is divided out with the control kernel.
-fn told_by(measured: &Measured) -> Told {
-    if measured.outcome != Outcome::Ok {
-        return Told::Failed(measured.outcome);
-    }
-    if let Some(ns) = measured.censored_at_least_ns {
-        return Told::Censored { at_least_seconds: ns / 1e9 };
-    }
-    match measured.median_ns() {
-        Some(ns) if ns > 0.0 => Told::Time { seconds: ns / 1e9 },
-        // Verified but without a usable time: nothing to steer by.
-        _ => Told::Failed(Outcome::ResourceLimit),
-    }
-}
-
-/// What a stored observation says about its program.
-pub(super) fn told_of(observation: &Observation) -> Option<Told> {
-    match (observation.outcome, observation.phase) {
-        // A dead worker may have been the machine's fault, and another schedule is another chance.
-        (Outcome::Timeout | Outcome::Crash | Outcome::LostDevice, _) => None,
-        (Outcome::Ok, Phase::Final) => None,
-        (Outcome::Ok, _) => match observation.at_least_ns {
-            Some(ns) => Some(Told::Censored { at_least_seconds: ns / 1e9 }),
-            None => {
-                let seconds = measure::protocol::stats::median(&observation.samples_ns)? / 1e9;
-                Some(Told::Time { seconds })
-            }
-        },
-        (outcome, _) => Some(Told::Failed(outcome)),
     }
 }

@@ -1,6 +1,5 @@
 //! What other searches measured, as a start for this one: other devices, other shapes, earlier nights.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cost_model::Source;
@@ -10,7 +9,7 @@ use search_space::target::{TargetKey, TargetKind};
 use search_space::{Schedule, Workload};
 use tuning_db::{Database, DbError, Observation};
 
-use super::search::told_of;
+use super::known;
 
 /// Sources of one search; each costs time in every choice.
 const MOST: usize = 4;
@@ -107,15 +106,9 @@ fn likeness(own: (&Workload, &TargetKey), other: (&Workload, &TargetKey)) -> f64
     )
 }
 
-/// The latest that is known of each schedule of `space`.
+/// What is known of each schedule of `space`.
 fn rows(observations: &[Observation], space: &ParameterSpace) -> Vec<Row> {
-    let mut latest: BTreeMap<&Schedule, Told> = BTreeMap::new();
-    for observation in observations {
-        if let Some(told) = told_of(observation) {
-            latest.insert(&observation.schedule, told);
-        }
-    }
     let row =
         |(schedule, told): (&Schedule, Told)| Some(Row { config: space.config(schedule).ok()?, told: Some(told) });
-    latest.into_iter().filter_map(row).collect()
+    known::transferable(observations, |observation| Some(&observation.schedule)).into_iter().filter_map(row).collect()
 }
