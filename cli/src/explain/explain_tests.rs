@@ -187,8 +187,27 @@ fn too_little_is_said_with_what_to_do() {
     assert_eq!(
         few.to_string(),
         "11 schedules of matmul 64x64x64 f32 on cpu have a time or a bound on it, an explanation needs 16; \
-         run the same `tune` with --trials 32 or more"
+         1 failed (1 wrong); run the same `tune` with --trials 32 or more"
     );
+    // What failed is said, and that more of it would not help.
+    let schedules = made.observations(21, Made::ns).into_iter();
+    let mut failed: Vec<Observation> =
+        schedules.map(|o| Observation { outcome: Outcome::Wrong, samples_ns: Vec::new(), ..o }).collect();
+    failed[20].schedule = [("tile", 4.into())].into_iter().collect();
+    let wrong = made.explain(failed.clone()).unwrap_err().to_string();
+    assert!(wrong.contains("0 schedules of") && wrong.contains("; 20 failed (20 wrong); "), "{wrong}");
+    assert!(wrong.contains("1 are not in this build's space; nothing worked, so find out why first"), "{wrong}");
+    assert!(!wrong.contains("--retry-quarantined"), "{wrong}");
+    failed.iter_mut().take(3).for_each(|o| o.outcome = Outcome::Crash);
+    let crash = made.explain(failed.clone()).unwrap_err().to_string();
+    assert!(crash.contains("20 failed (17 wrong, 3 crash); ") && crash.ends_with("--retry-quarantined"), "{crash}");
+    // When one of ten works, ten times as many are needed.
+    failed.truncate(20);
+    for observation in failed.iter_mut().take(2) {
+        (observation.outcome, observation.samples_ns) = (Outcome::Ok, vec![1e5]);
+    }
+    let rare = made.explain(failed).unwrap_err().to_string();
+    assert!(rare.ends_with("18 failed (17 wrong, 1 crash); run the same `tune` with --trials 160 or more"), "{rare}");
     // Bounds alone have no winner.
     let cut = made.observations(30, Made::ns).into_iter().filter(|o| o.outcome == Outcome::Ok);
     let cut = cut.map(|o| Observation { at_least_ns: Some(o.samples_ns[0]), samples_ns: Vec::new(), ..o }).collect();

@@ -67,8 +67,9 @@ pub enum ExplainError {
     },
     /// Not enough was measured.
     #[error(
-        "{known} schedules of {workload} on {device} have a time or a bound on it, an explanation needs {needed}; \
-         run the same `tune` with --trials {trials} or more"
+        "{known} schedules of {workload} on {device} have a time or a bound on it, an explanation needs {needed}; {}{}",
+        left_out(.failed, *.foreign),
+        advice(*.known, *.trials, .failed)
     )]
     TooFew {
         /// The workload, in short.
@@ -79,7 +80,11 @@ pub enum ExplainError {
         known: usize,
         /// Fewest that are needed.
         needed: usize,
-        /// Trials after which there are likely enough.
+        /// How many failed, and how.
+        failed: BTreeMap<Outcome, usize>,
+        /// Schedules stored that are not in the space of this build.
+        foreign: usize,
+        /// Trials after which there are likely enough, if as many work as before.
         trials: usize,
     },
     /// The models could not learn from what is stored.
@@ -208,9 +213,17 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
     let bounded = all.iter().filter(|row| matches!(row.told, Some(Told::Censored { .. }))).count();
     let known = timed + bounded;
     if known < LEAST_KNOWN {
-        // Schedules that become the same program are measured once, and some fail.
-        let trials = (stored.len() + 2 * (LEAST_KNOWN - known)).next_multiple_of(LEAST_KNOWN);
-        return Err(ExplainError::TooFew { workload, device, known, needed: LEAST_KNOWN, trials });
+        let mut failed = BTreeMap::new();
+        for row in &all {
+            if let Some(Told::Failed(outcome)) = row.told {
+                *failed.entry(outcome).or_insert(0) += 1;
+            }
+        }
+        // Schedules that become the same program are measured once, and as large a share fails as before.
+        let each = all.len().div_ceil(known.max(1)).max(2);
+        let trials = (stored.len() + each * (LEAST_KNOWN - known)).next_multiple_of(LEAST_KNOWN);
+        let foreign = stored.len() - all.len();
+        return Err(ExplainError::TooFew { workload, device, known, needed: LEAST_KNOWN, failed, foreign, trials });
     }
     let not_learned = || ExplainError::NotLearned { workload: workload.clone(), device: device.clone(), timed };
 
@@ -258,6 +271,34 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
     };
     explanation.warnings = warnings(&explanation);
     Ok(explanation)
+}
+
+/// What is stored and of no use to an explanation, ending in `; `; nothing where there is none.
+fn left_out(failed: &BTreeMap<Outcome, usize>, foreign: usize) -> String {
+    let mut text = String::new();
+    if !failed.is_empty() {
+        let counts: Vec<String> = failed.iter().map(|(outcome, n)| format!("{n} {outcome}")).collect();
+        text = format!("{} failed ({}); ", failed.values().sum::<usize>(), counts.join(", "));
+    }
+    if foreign > 0 {
+        text.push_str(&format!("{foreign} are not in this build's space; "));
+    }
+    text
+}
+
+/// What to do when too little is known.
+fn advice(known: usize, trials: usize, failed: &BTreeMap<Outcome, usize>) -> String {
+    if failed.is_empty() || known > 0 {
+        return format!("run the same `tune` with --trials {trials} or more");
+    }
+    // More of the same would fail as well, until the cause is known.
+    let lost =
+        [Outcome::Timeout, Outcome::Crash, Outcome::LostDevice].iter().any(|outcome| failed.contains_key(outcome));
+    let retry = if lost { "; if the machine was at fault, tune with --retry-quarantined" } else { "" };
+    format!(
+        "nothing worked, so find out why first: the same `tune` with --trials {trials} ends with the first failure of \
+         each kind in full{retry}"
+    )
 }
 
 fn effects(question: &Question<'_>, model: &CrossValidation, changes: &[Change], winner: &Config) -> Vec<Effect> {
