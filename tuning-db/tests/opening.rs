@@ -340,6 +340,15 @@ fn an_interrupted_transaction_is_rolled_back_or_refused() {
 }
 
 #[test]
+fn a_file_that_is_taken_away_after_the_last_row_is_said_to_be() {
+    let (_folder, path) = place();
+    let db = writer(&path);
+    db.record(final_of(1, &[5.0], 0)).unwrap().wait().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(db.close(), Err(DbError::Displaced { .. })));
+}
+
+#[test]
 fn a_file_that_is_taken_away_is_said_to_be() {
     for replaced in [false, true] {
         let (folder, path) = place();
