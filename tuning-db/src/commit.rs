@@ -94,6 +94,7 @@ impl Committer {
             .connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
             .and_then(|()| self.connection.query_row("PRAGMA journal_mode = delete", [], |_| Ok(())));
+        self.check_place()?;
         match plain {
             Ok(()) => {}
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
