@@ -43,6 +43,7 @@ pub fn workload(job: &JobReport) -> Value {
     };
     let message = match &job.ended {
         Ended::Failed(message) => Some(message.clone()),
+        _ if job.shows_stored() => Some(job.remarks().join("; ")),
         Ended::Settled(_) => job.ended.reason(),
         Ended::Limit | Ended::Exhausted | Ended::Stopped => why.cloned(),
     };

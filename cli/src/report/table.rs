@@ -97,7 +97,7 @@ fn row(job: &JobReport) -> Vec<String> {
 fn notes(job: &JobReport) -> Vec<String> {
     let mut notes = Vec::new();
     let about = format!("{} on {}", job.workload, job.device);
-    notes.extend(job.ended.reason().map(|reason| format!("{about}: {reason}")));
+    notes.extend(job.remarks().iter().map(|remark| format!("{about}: {remark}")));
     if let (VerdictReport::None(why), false) = (&job.verdict, job.ended == Ended::Stopped) {
         notes.push(format!("{about}: {why}"));
     }

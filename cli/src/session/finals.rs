@@ -107,9 +107,6 @@ impl Night<'_> {
         let events = running.search.take_events();
         self.writer.submit(batch.events(events))?.wait()?;
         running.result.verdict = report;
-        if let Some((default_ns, _)) = finals.times_ns() {
-            running.result.default_s = Some(default_ns / 1e9);
-        }
         Ok(())
     }
 

@@ -180,6 +180,7 @@ impl Night<'_> {
                 screened_s: None,
                 answer: None,
                 verdict: VerdictReport::None("no final was held".into()),
+                stored: false,
                 spent: Spent::default(),
                 ended: Ended::Limit,
             };
@@ -226,8 +227,9 @@ impl Night<'_> {
                 let plan = planner.final_plan(&running.standing, self.clock.now(), jobs - done);
                 self.hold_final(running, bench, plan)?;
             } else if !searched {
-                running.result.verdict =
-                    VerdictReport::None("nothing new was measured; the stored answer stands".into());
+                running.result.stored = true;
+                let why = "nothing new was measured, and no earlier final has decided";
+                running.result.verdict = VerdictReport::None(why.into());
             }
             self.answer(running)?;
             self.report.end(running.place, &running.result);
@@ -476,7 +478,9 @@ impl Night<'_> {
     fn answer(&self, running: &mut Running) -> Result<(), SessionError> {
         let database = Database::open(self.writer.path())?;
         let target = running.search.target.key.to_string();
-        running.result.answer = database.lookup(&running.search.key, &target, GENERATOR)?;
+        if let Some(answer) = database.lookup(&running.search.key, &target, GENERATOR)? {
+            running.result.show(answer, &running.search.default);
+        }
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use tuning_db::{Database, Provenance, Writer, WriterOptions};
 
 use crate::clock::fake::FakeClock;
 use crate::planner::Limit;
-use crate::report::{Report, TrialReport};
+use crate::report::{self, Report, TrialReport};
 use crate::session::{
     Bench, Ended, Job, JobReport, Method, ModelKind, Night, NightReport, Settings, Sources, StrategyKind, VerdictReport,
 };
@@ -71,6 +71,9 @@ fn time_ns(schedule: &Schedule) -> f64 {
     let hash = blake3_like(&schedule.to_string());
     500_000.0 + (hash % 1_000_000) as f64
 }
+
+/// Time of a schedule in the final / in the search.
+const FINAL: f64 = 1.25;
 
 fn blake3_like(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)) >> 11
@@ -141,7 +144,8 @@ impl Bench for FakeBench {
                 schedule: schedule.clone(),
                 outcome: Outcome::Ok,
                 kernel: KernelInfo::default(),
-                samples_ns: vec![time_ns(schedule); 8],
+                // In a final everything takes longer than in the search.
+                samples_ns: vec![FINAL * time_ns(schedule); 8],
                 message: None,
             })
             .collect();
@@ -358,7 +362,17 @@ fn an_interrupted_night_goes_on_with_the_same_candidates() {
     let (report, _) = parts.trials(30);
     assert_eq!((report.jobs[0].trials, report.jobs[0].trials_now), (30, 0));
     assert_eq!((parts.measured().len(), parts.seen.finals.load(Ordering::SeqCst)), (30, finals));
-    assert!(report.jobs[0].answer.is_some(), "the stored answer is shown");
+    // Times and verdict of the stored final, and none of the search beside them.
+    let job = &report.jobs[0];
+    assert!(job.shows_stored() && job.answer.is_some());
+    assert_eq!(job.verdict, VerdictReport::Keep { ratio: 1.5, lo: 1.4, hi: 1.6 });
+    let near = |time: Option<f64>, ns: f64| (time.unwrap() * 1e9 / ns - 1.0).abs() < 1e-6;
+    assert!(near(job.default_s, FINAL * time_ns(&parts.measured()[0])), "{:?}", job.default_s);
+    assert!(near(job.best_s(), FINAL * time_ns(&job.answer.as_ref().unwrap().schedule)), "{:?}", job.best_s());
+    let (json, table) = (report::json::workload(job), report::table::night(&report).join("\n"));
+    assert_eq!((&json["verdict"], &json["speedup"]), (&"keep".into(), &1.5.into()));
+    assert!(json["message"].as_str().unwrap().ends_with("this is the stored answer of an earlier run"), "{json}");
+    assert!(table.contains("1.50x") && table.contains("stored answer of an earlier run"), "{table}");
 }
 
 #[test]
@@ -545,4 +559,9 @@ fn no_gain_is_said_and_the_default_answered() {
     let answer = job.answer.as_ref().unwrap();
     assert_eq!(answer.provenance, Provenance::Default);
     assert_eq!(answer.schedule, lab.measured()[0]);
+    // Again, with nothing left to do: the default is the best, by one and the same time.
+    let again = lab.run(&[(WORKLOAD, 0)], vec![lab.bench("cpu", "host-cpu")], Limit { trials: Some(10), time: None }).0;
+    let job = &again.jobs[0];
+    assert_eq!((job.shows_stored(), &job.verdict), (true, &VerdictReport::NoGain { best: None }));
+    assert!(job.default_s.is_some() && job.default_s == job.best_s(), "{:?} {:?}", job.default_s, job.best_s());
 }

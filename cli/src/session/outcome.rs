@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use measure::Peak;
 use search_space::{Outcome, Schedule};
-use tuning_db::Answer;
+use tuning_db::{Answer, Provenance};
 
 use super::search::PATIENCE;
 
@@ -128,14 +128,16 @@ pub struct JobReport {
     pub outcomes: BTreeMap<Outcome, u64>,
     /// The first failure of each class of this run.
     pub failures: BTreeMap<Outcome, FirstFailure>,
-    /// Time of the default in seconds: of the final, else of screening.
+    /// Time of the default in seconds: of the finals that `answer` rests on, else of screening.
     pub default_s: Option<f64>,
     /// Best time of screening in seconds.
     pub screened_s: Option<f64>,
     /// What a look-up answers now.
     pub answer: Option<Answer>,
-    /// What the final said.
+    /// What the final said: that of this run, else that of an earlier run if nothing new was measured.
     pub verdict: VerdictReport,
+    /// Nothing new was measured, so that what is known comes from earlier runs.
+    pub stored: bool,
     /// Where the time of this run went.
     pub spent: Spent,
     /// Why it ended.
@@ -147,6 +149,37 @@ impl JobReport {
     #[must_use]
     pub fn best_s(&self) -> Option<f64> {
         self.answer.as_ref().map(|answer| answer.time.ns / 1e9).or(self.screened_s)
+    }
+
+    /// Takes in what a look-up answers: with the default's time from the same finals, beside which one of the search would
+    /// contradict it, and with its verdict when this run has measured nothing new.
+    pub(super) fn show(&mut self, answer: Answer, default: &Schedule) {
+        let own = (answer.schedule == *default).then_some(answer.time);
+        let time = answer.default.as_ref().map_or(own, |(_, time)| *time);
+        self.default_s = time.map(|time| time.ns / 1e9);
+        match (answer.speedup, answer.provenance) {
+            _ if !self.stored => {}
+            (Some(known), _) => self.verdict = VerdictReport::Keep { ratio: known.ratio, lo: known.lo, hi: known.hi },
+            (None, Provenance::Default) => self.verdict = VerdictReport::NoGain { best: None },
+            (None, _) => {}
+        }
+        self.answer = Some(answer);
+    }
+
+    /// Whether times and verdict are those of an earlier run's final.
+    #[must_use]
+    pub fn shows_stored(&self) -> bool {
+        self.stored && !matches!(self.verdict, VerdictReport::None(_))
+    }
+
+    /// What is to be said beside the figures: why it ended, and where they come from.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks: Vec<String> = self.ended.reason().into_iter().collect();
+        if self.shows_stored() {
+            remarks.push("nothing new was measured; this is the stored answer of an earlier run".into());
+        }
+        remarks
     }
 
     /// How near `seconds` comes to the roofline, and which roof it is: `fma` or `read`.
