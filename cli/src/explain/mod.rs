@@ -220,7 +220,7 @@ pub fn explain(database: &Database, question: &Question<'_>) -> Result<Explanati
             }
         }
         // Schedules that become the same program are measured once, and as large a share fails as before.
-        let each = all.len().div_ceil(known.max(1)).max(2);
+        let each = if known == 0 { 2 } else { all.len().div_ceil(known).max(2) };
         let trials = (stored.len() + each * (LEAST_KNOWN - known)).next_multiple_of(LEAST_KNOWN);
         let foreign = stored.len() - all.len();
         return Err(ExplainError::TooFew { workload, device, known, needed: LEAST_KNOWN, failed, foreign, trials });
