@@ -134,9 +134,29 @@ fn a_night_learns_from_another_one() {
     let (alone, informed) = (trials("alone.tune", &[]), trials("new.tune", &["--from", "old.tune"]));
     assert_eq!((alone.len(), &alone[0]), (6, &informed[0]), "the default comes first");
     assert_ne!(alone[1..], informed[1..]);
-    // The same command goes on where it ended; without the source it is another search.
-    assert!(trials("new.tune", &["--from", "old.tune"]).is_empty());
+    // The same command goes on where it ended, whatever the order of the files; without the source it is another search.
+    assert!(trials("new.tune", &["--from", "old.tune", "--from", "./old.tune"]).is_empty());
     assert!(!trials("new.tune", &[]).is_empty());
+    // What is learned from is said, and when it has changed.
+    let tune = |workload: &str, db: &str, from: &str| {
+        let all = ["tune", workload, "--device", "cpu", "--trials", "3", "--db", db, "--from", from];
+        let output = tilewright(folder.path(), &all);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = tune(WORKLOAD, "new.tune", "old.tune");
+    assert!(said.contains("learns from matmul 24x40x56 f32 on tt1;cpu;") && said.contains(" 40 schedules"), "{said}");
+    assert!(!said.contains("new searches begin"), "{said}");
+    let said = tune("gemv m=64 k=64 dtype=f32", "new.tune", "old.tune");
+    assert!(said.contains("no search in the files of --from has enough"), "{said}");
+    assert_eq!(
+        tilewright(folder.path(), &["tune", WORKLOAD, "--device", "cpu", "--trials", "3", "--db", "old.tune", "-q"])
+            .status
+            .code(),
+        Some(0)
+    );
+    let said = tune(WORKLOAD, "new.tune", "old.tune");
+    assert!(said.contains("so new searches begin"), "{said}");
 }
 
 #[test]

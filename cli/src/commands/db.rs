@@ -144,11 +144,12 @@ impl Replay {
         let (method, sources) = self.method.method()?;
         let plan = asked.plan()?;
         let (key, target) = (asked.workload.key(), asked.target().key.to_string());
+        let found = sources.of(&asked.workload, &asked.target().key, &plan.space)?;
         let stored = Stored {
             events: database.events(&method.session())?,
             quarantined: database.quarantined(&key, &target)?.into_iter().map(|c| c.schedule).collect(),
             observations: database.observations(&key, &target)?.rows,
-            sources: sources.of(&asked.workload, &asked.target().key, &plan.space)?,
+            sources: found.into_iter().map(|found| found.source).collect(),
         };
         let mut search = Search::open(&asked.workload, asked.target(), plan, method, stored)?;
         if search.trials() == 0 && !context.quiet {

@@ -18,7 +18,7 @@ use cli::{Clock, Stop};
 use search_space::RecordedSpace;
 use tuning_db::Database;
 
-use super::arguments::{StrategyArgument, workload};
+use super::arguments::{StrategyArgument, share, workload};
 use super::{Context, Ending, say};
 
 /// Compare search strategies on recorded measurements, without a device
@@ -62,6 +62,9 @@ pub(super) struct Replay {
     /// Candidates asked for at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, help_heading = "Search")]
     batch: usize,
+    /// End a search when its last 16 candidates were each expected to shorten the best time by less than this share
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.0, help_heading = "Search")]
+    stop_gain: f64,
     /// Searches of each space
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Search")]
     seeds: u64,
@@ -106,6 +109,7 @@ impl Replay {
             budget: self.budget,
             seeds: self.first_seed..last,
             batch: self.batch,
+            stop_gain: self.stop_gain,
             prior_rows: self.prior_rows,
             threads: self.threads.unwrap_or_else(cores),
         };

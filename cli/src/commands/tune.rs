@@ -185,7 +185,40 @@ impl Tune {
             );
         }
         let effective = self.effective(limit, &specs, &top, method);
+        if !context.quiet && !sources.files().is_empty() {
+            self.say_sources(&jobs, &devices, &sources, method)?;
+        }
         Ok(Planned { jobs, devices, limit, method, learned_from: sources, effective })
+    }
+
+    /// Says what each search learns from, and when an earlier run learned from something else.
+    fn say_sources(
+        &self,
+        jobs: &[Job],
+        devices: &[DeviceHandle],
+        sources: &session::Sources,
+        method: Method,
+    ) -> anyhow::Result<()> {
+        for job in jobs {
+            let (name, target) = (job.workload.summary(), &devices[job.bench].identity().target.key);
+            let found = sources.of(&job.workload, target, &job.plan.space)?;
+            let about: Vec<String> = found.into_iter().map(|found| found.about).collect();
+            say(&match about.is_empty() {
+                true => format!("{name}: no search in the files of --from has enough schedules of its space"),
+                false => format!("{name}: learns from {}", about.join("; ")),
+            });
+        }
+        let Some(path) = self.db.as_deref().filter(|path| path.exists()) else { return Ok(()) };
+        let sessions = Database::open(path)?.sessions()?;
+        if sessions.iter().all(|session| session.id != method.session())
+            && sessions.iter().any(|session| method.differs_in_sources(&session.id))
+        {
+            say(
+                "the files of --from hold something else than in the last run, so new searches begin; what the earlier \
+                 ones measured is kept",
+            );
+        }
+        Ok(())
     }
 
     fn devices(&self) -> anyhow::Result<Vec<DeviceSpec>> {

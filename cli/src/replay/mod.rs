@@ -33,7 +33,7 @@ pub use stored::{Question, StoredError, stored, stored_all};
 pub use synthetic::Synthetic;
 
 use crate::Stop;
-use crate::session::{Method, ModelKind, StrategyKind};
+use crate::session::{Method, ModelKind, Settling, StrategyKind};
 
 /// Known configurations in a row after which a strategy is taken to have nothing new.
 const MOST_REPEATS: usize = 10_000;
@@ -119,7 +119,7 @@ pub fn strategy(kind: StrategyKind, space: &Arc<ParameterSpace>, priors: &[Sourc
 }
 
 /// How a strategy is replayed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which strategy.
     pub strategy: StrategyKind,
@@ -129,6 +129,8 @@ pub struct Settings {
     pub seeds: Range<u64>,
     /// Candidates asked for at once.
     pub batch: usize,
+    /// A search ends when its last candidates were expected to shorten the best time by less than this share; 0 never.
+    pub stop_gain: f64,
     /// Rows drawn from each prior.
     pub prior_rows: usize,
     /// Searches at the same time.
@@ -222,11 +224,12 @@ fn search(ground: &dyn Ground, make: &dyn Fn() -> Box<dyn Strategy>, settings: &
     let mut strategy = timed(&mut run.cpu, make);
     let mut play = ground.play();
     let (mut best_s, mut at_least_s): (Option<f64>, Option<f64>) = (None, None);
-    let mut repeats = 0;
+    let (mut repeats, mut settling) = (0, Settling::default());
     while run.best_s.len() < settings.budget && repeats < MOST_REPEATS {
         let most = settings.batch.clamp(1, settings.budget - run.best_s.len());
         let batch = timed(&mut run.cpu, || strategy.ask(most));
-        if batch.is_empty() {
+        settling.asked(&*strategy);
+        if batch.is_empty() || settling.is_below(settings.stop_gain) {
             break;
         }
         // Whatever a strategy answers beyond what it was asked for is not measured.

@@ -35,7 +35,7 @@ fn recorded(name: &str, slow: f64) -> RecordedSpace {
 }
 
 fn settings(strategy: StrategyKind) -> Settings {
-    Settings { strategy, budget: 40, seeds: 3..11, batch: 1, prior_rows: 50, threads: 2 }
+    Settings { strategy, budget: 40, seeds: 3..11, batch: 1, stop_gain: 0.0, prior_rows: 50, threads: 2 }
 }
 
 fn run(ground: &dyn Ground, settings: &Settings) -> Replayed {

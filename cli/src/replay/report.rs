@@ -59,6 +59,7 @@ fn numbers(score: &Score) -> Map<String, Value> {
     line.insert("hit5".into(), score.hit5.into());
     line.insert("hit1".into(), score.hit1.into());
     line.insert("p200".into(), json!(score.p));
+    line.insert("evaluations".into(), score.evaluations.into());
     line.insert("cpu_ms_per_eval".into(), score.cpu_ms_per_eval.into());
     line
 }
@@ -84,6 +85,7 @@ fn mean(scores: &[&Score]) -> Option<Score> {
         need5: None,
         p: known(&|score| score.p),
         p_low: None,
+        evaluations: of(&|score| score.evaluations),
         cpu_ms_per_eval: of(&|score| score.cpu_ms_per_eval),
         clock_s: of(&|score| score.clock_s),
     })
@@ -96,7 +98,7 @@ pub fn lines(all: &[Replayed], settings: &Settings) -> Vec<String> {
     let mut titles = vec!["space".to_owned(), "schedules".into()];
     titles.extend(first.score.frac.iter().map(|(mark, _)| format!("@{mark}")));
     let p = format!("P{}", settings.budget);
-    titles.extend(["hit5", "hit1", "need5", &p, "95 % >", "CPU ms"].map(String::from));
+    titles.extend(["hit5", "hit1", "need5", &p, "95 % >", "trials", "CPU ms"].map(String::from));
     let mut rows = vec![titles];
     for one in all {
         let configs = crate::report::units::count(one.configs);
@@ -126,6 +128,7 @@ fn row(name: String, configs: String, score: &Score) -> Vec<String> {
         optional(score.need5, 0),
         optional(score.p, 2),
         optional(score.p_low, 2),
+        format!("{:.0}", score.evaluations),
         format!("{:.3}", score.cpu_ms_per_eval),
     ]);
     row

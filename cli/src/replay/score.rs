@@ -122,6 +122,8 @@ pub struct Score {
     pub p: Option<f64>,
     /// Lower end of a one-sided 95 % interval of the score: the fifth percentile of the means of resampled seeds.
     pub p_low: Option<f64>,
+    /// Mean over seeds of the evaluations made: fewer than the budget where the space is smaller or the search settled.
+    pub evaluations: f64,
     /// Processor time of one evaluation within the strategy, in milliseconds.
     pub cpu_ms_per_eval: f64,
     /// Mean over seeds of what compiling and measuring would have taken.
@@ -163,6 +165,7 @@ pub fn score(runs: &[Run], yardstick: &Yardstick, budget: usize) -> Option<Score
         need5: need5.is_finite().then_some(need5),
         p: each.as_ref().map(|each| each.iter().sum::<f64>() / seeds),
         p_low: each.as_ref().map(|each| lower_bound(each)),
+        evaluations: evaluations as f64 / seeds,
         cpu_ms_per_eval: if evaluations == 0 { 0.0 } else { cpu.as_secs_f64() * 1e3 / evaluations as f64 },
         clock_s: mean(&|run| run.clock.as_secs_f64()),
     })

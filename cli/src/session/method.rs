@@ -81,8 +81,20 @@ impl Method {
     /// Id of the session row that holds the logs of all searches by this method.
     #[must_use]
     pub fn session(&self) -> String {
-        let session = format!("{}-{}-{}", self.strategy.as_str(), self.model.as_str(), self.seed);
-        if self.sources == 0 { session } else { format!("{session}-{:016x}", self.sources) }
+        let cold = self.cold();
+        if self.sources == 0 { cold } else { format!("{cold}-{:016x}", self.sources) }
+    }
+
+    /// The id without what is learned from.
+    fn cold(&self) -> String {
+        format!("{}-{}-{}", self.strategy.as_str(), self.model.as_str(), self.seed)
+    }
+
+    /// Whether `session` is that of the same method with other sources.
+    #[must_use]
+    pub fn differs_in_sources(&self, session: &str) -> bool {
+        let rest = session.strip_prefix(&self.cold());
+        self.sources != 0 && session != self.session() && rest.is_some_and(|rest| rest.starts_with('-'))
     }
 
     /// A fresh search of `space`. `sources` are other searches of the same kernel, by positions in `space`; strategies that cannot learn from them leave them aside.

@@ -16,6 +16,7 @@ mod method;
 mod night;
 mod outcome;
 mod search;
+mod settling;
 mod sources;
 
 pub use bench::Bench;
@@ -23,7 +24,8 @@ pub use method::{Method, ModelKind, StrategyKind};
 pub use night::{Job, Night, Settings};
 pub use outcome::{Ended, FirstFailure, JobReport, NightReport, Spent, VerdictReport};
 pub use search::{Ranked, Search, Stored};
-pub use sources::Sources;
+pub use settling::Settling;
+pub use sources::{Found, Sources};
 
 /// Entry of an observation's environment: the nanoseconds that compiling, verifying and timing the candidate took. A
 /// search replayed from the file spends them on its virtual clock.

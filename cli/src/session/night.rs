@@ -149,11 +149,12 @@ impl Night<'_> {
                 let release = quarantined.drain(..).fold(Batch::new(), Batch::release);
                 self.writer.submit(release)?.wait()?;
             }
+            let found = self.settings.sources.of(&job.workload, &target.key, &job.plan.space)?;
             let stored = Stored {
                 events: events.clone(),
                 quarantined: quarantined.into_iter().map(|candidate| candidate.schedule).collect(),
                 observations: database.observations(&key, &target_key)?.rows,
-                sources: self.settings.sources.of(&job.workload, &target.key, &job.plan.space)?,
+                sources: found.into_iter().map(|found| found.source).collect(),
             };
             let search = Search::open(&job.workload, &target, job.plan, self.settings.method, stored)?;
             let standing = Standing {
@@ -296,7 +297,7 @@ impl Night<'_> {
             return Ok(false);
         };
         let little = self.settings.stop_gain;
-        if running.search.expected_gain().is_some_and(|gain| gain < little) {
+        if running.search.is_settled(little) {
             self.settle(running)?;
             running.standing.ended = true;
             running.result.ended = Ended::Settled(little);

@@ -7,7 +7,7 @@ use measure::Peak;
 use search_space::{Outcome, Schedule};
 use tuning_db::{Answer, Provenance};
 
-use super::search::PATIENCE;
+use super::settling::PATIENCE;
 
 /// Where time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,14 +17,10 @@ use tuning_db::{Event, Observation};
 
 use super::known;
 use super::log::{ASK, Ask, By, FINAL, Stream, TELL, Tell};
-use super::{Method, SessionError};
+use super::{Method, SessionError, Settling};
 
 /// Candidates in a row whose program is known already, after which the space is taken to be exhausted.
 const MOST_KNOWN: usize = 4096;
-
-/// A search has settled when so many candidates in a row promised little. One alone may be a whim of the model, which
-/// learns its lengths anew now and then.
-pub(super) const PATIENCE: usize = 16;
 
 /// A candidate that worked, for the final.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +62,7 @@ pub struct Search {
     default_s: Option<f64>,
     /// Whether a final came after the last trial.
     finished: bool,
-    /// What the last candidates were expected to gain, see [`Strategy::expected_gain`].
-    gains: VecDeque<f64>,
+    settling: Settling,
 }
 
 /// What is stored of a search before it begins.
@@ -123,7 +118,7 @@ impl Search {
                 trials: 0,
                 default_s: None,
                 finished: false,
-                gains: VecDeque::new(),
+                settling: Settling::default(),
             };
             let log = stored.events.iter().filter(|event| event.stream == name);
             if search.replay(log)? {
@@ -197,21 +192,14 @@ impl Search {
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         let batch = self.strategy.ask(n);
-        match self.strategy.expected_gain() {
-            Some(gain) => self.gains.push_back(gain),
-            None => self.gains.clear(),
-        }
-        if self.gains.len() > PATIENCE {
-            self.gains.pop_front();
-        }
+        self.settling.asked(&*self.strategy);
         batch
     }
 
-    /// The most that any of the last [`PATIENCE`] candidates was expected to gain, as a share of the best time; `None` when
-    /// fewer were chosen for what they gain.
+    /// Whether none of the last candidates was expected to shorten the best time by this share of it.
     #[must_use]
-    pub fn expected_gain(&self) -> Option<f64> {
-        (self.gains.len() == PATIENCE).then(|| self.gains.iter().copied().fold(0.0, f64::max))
+    pub fn is_settled(&self, share: f64) -> bool {
+        self.settling.is_below(share)
     }
 
     /// Prepares what is proposed next while the last is compiled; see [`Strategy::think`].

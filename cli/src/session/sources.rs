@@ -1,5 +1,6 @@
 //! What other searches measured, as a start for this one: other devices, other shapes, earlier nights.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cost_model::Source;
@@ -16,6 +17,15 @@ const MOST: usize = 4;
 /// Fewest schedules of the searched space that a source must have.
 const LEAST_ROWS: usize = 16;
 
+/// A search of the same kernel.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Workload, target and how much is known of it, for people.
+    pub about: String,
+    /// What it measured.
+    pub source: Source,
+}
+
 /// Databases that searches learn from.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
@@ -24,20 +34,26 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Opens each file once, to see that it can be read and what it holds.
+    /// Opens each file once, to see that it can be read and what it holds. Their order and repetitions do not matter.
     ///
     /// # Errors
     /// As [`Database::open`].
     pub fn open(files: &[PathBuf]) -> Result<Sources, DbError> {
-        let mut text = String::new();
+        let mut held: Vec<(String, PathBuf)> = Vec::new();
         for file in files {
             let info = Database::open(file)?.info()?;
-            text.push_str(&format!("{:?} {:?}\n", info.rows, info.targets));
+            if !held.iter().any(|(_, known)| is_same(known, file)) {
+                held.push((format!("{:?} {:?}\n", info.rows, info.targets), file.clone()));
+            }
         }
+        held.sort();
+        let text: String = held.iter().map(|(text, _)| text.as_str()).collect();
         // The leading digits of a hash of what the files hold.
         let id = tuning_db::workload_id(&text).to_string();
         let fingerprint = u64::from_str_radix(id.get(..16).unwrap_or_default(), 16).unwrap_or_default();
-        Ok(Sources { files: files.to_vec(), fingerprint: if files.is_empty() { 0 } else { fingerprint.max(1) } })
+        let files: Vec<PathBuf> = held.into_iter().map(|(_, file)| file).collect();
+        let fingerprint = if files.is_empty() { 0 } else { fingerprint.max(1) };
+        Ok(Sources { files, fingerprint })
     }
 
     /// A number that changes with what the files hold; 0 without files. Searches that learn from something else are
@@ -58,23 +74,28 @@ impl Sources {
     ///
     /// # Errors
     /// When a file cannot be read.
-    pub fn of(&self, workload: &Workload, target: &TargetKey, space: &ParameterSpace) -> Result<Vec<Source>, DbError> {
-        let mut found: Vec<Source> = Vec::new();
+    pub fn of(&self, workload: &Workload, target: &TargetKey, space: &ParameterSpace) -> Result<Vec<Found>, DbError> {
+        let mut found: Vec<Found> = Vec::new();
         for file in &self.files {
             let database = Database::open(file)?;
-            for question in database.questions()? {
-                let Ok(other) = Workload::parse(&question.workload) else { continue };
-                let Ok(other_target) = question.target.parse::<TargetKey>() else { continue };
-                let observations = database.observations(&question.workload, &question.target)?.rows;
+            let mut pairs: Vec<(String, String)> =
+                database.measured()?.into_iter().map(|question| (question.workload, question.target)).collect();
+            // One for each generator, next to each other.
+            pairs.dedup();
+            for (other_key, other_target_key) in pairs {
+                let Ok(other) = Workload::parse(&other_key) else { continue };
+                let Ok(other_target) = other_target_key.parse::<TargetKey>() else { continue };
+                let observations = database.observations(&other_key, &other_target_key)?.rows;
                 let rows = rows(&observations, space);
                 if rows.len() >= LEAST_ROWS {
                     let likeness = likeness((workload, target), (&other, &other_target));
-                    found.push(Source { rows, likeness });
+                    let about = format!("{} on {}, {} schedules", other.summary(), other_target_key, rows.len());
+                    found.push(Found { about, source: Source { rows, likeness } });
                 }
             }
         }
         // Stable, so that equally alike ones keep their order.
-        found.sort_by(|a, b| b.likeness.total_cmp(&a.likeness));
+        found.sort_by(|a, b| b.source.likeness.total_cmp(&a.source.likeness));
         found.truncate(MOST);
         Ok(found)
     }
@@ -82,9 +103,14 @@ impl Sources {
     /// Whether `path` is one of the files.
     #[must_use]
     pub fn contains(&self, path: &Path) -> bool {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        self.files.iter().any(|file| real(file) == real(path))
+        self.files.iter().any(|file| is_same(file, path))
     }
+}
+
+/// Whether two paths lead to the same file, by links too.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let file = |path: &Path| path.metadata().map(|known| (known.dev(), known.ino()));
+    matches!((file(a), file(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// How alike two tasks are: by the interface and the maker of their targets, by threads, arithmetic and memory.
