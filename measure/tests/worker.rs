@@ -204,7 +204,6 @@ fn bad_finalists_leave_and_a_verdict_follows() {
         assert!(over_default.low > 1.0 && over_default.low <= over_default.speedup);
         assert_ne!(chosen.role, FinalistRole::Default);
     }
-    assert!(finals.times_ns().is_some());
 }
 
 #[test]

@@ -229,13 +229,6 @@ impl Finals {
             Verdict::NoDefault { .. } => None,
         }
     }
-
-    /// Median nanoseconds per launch of the default and of the chosen entry, from blocks in which both ran; `None` when
-    /// nothing was compared.
-    pub fn times_ns(&self) -> Option<(f64, f64)> {
-        let default = self.entries.iter().find(|entry| entry.role == FinalistRole::Default)?;
-        Some((stats::median(&default.samples_ns)?, stats::median(&self.chosen()?.samples_ns)?))
-    }
 }
 
 /// A random order of `entries` entries for each block.

@@ -236,7 +236,9 @@ impl Strategy for Bayes {
     fn tell(&mut self, id: u64, told: Told) {
         // At the latest: what is prepared must not depend on whether there was time for it.
         self.think();
-        self.evolution.tell(id, told);
+        if !self.evolution.take_in(id, told) {
+            return;
+        }
         if let Some(prior) = &mut self.prior {
             prior.since += 1;
             if let Told::Time { seconds } = told

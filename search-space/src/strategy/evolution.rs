@@ -70,6 +70,15 @@ impl Evolution {
         Evolution { history: History::new(space), rng, start, parents: Parents::new(PARENTS), model, fitted: 0 }
     }
 
+    /// [`Strategy::tell`]; whether the report counted.
+    pub(super) fn take_in(&mut self, id: u64, told: Told) -> bool {
+        let counts = self.history.tell(id, told);
+        if let (true, Told::Time { seconds }) = (counts, told) {
+            self.parents.insert(seconds, self.history.config(id).clone());
+        }
+        counts
+    }
+
     /// A new configuration near the parents; `None` when breeding found only known ones.
     fn breed(&mut self) -> Option<Config> {
         let space = &self.history.space;
@@ -165,11 +174,6 @@ impl Strategy for Evolution {
     }
 
     fn tell(&mut self, id: u64, told: Told) {
-        if !self.history.tell(id, told) {
-            return;
-        }
-        if let Told::Time { seconds } = told {
-            self.parents.insert(seconds, self.history.config(id).clone());
-        }
+        self.take_in(id, told);
     }
 }

@@ -43,13 +43,15 @@ fn rounds(lab: &Lab) -> anyhow::Result<Finding> {
             kept += counted;
             counted = 0;
         }
-        let proposals = if database.exists() { proposals(lab, &database)? } else { Vec::new() };
+        // The default says one candidate ahead, the other one batches.
+        let strategy = if (round / ROUNDS_PER_DATABASE).is_multiple_of(2) { "gp" } else { "evolution" };
+        let proposals = if database.exists() { proposals(lab, &database, strategy)? } else { Vec::new() };
         let moment = Moment {
             after_a_trial: rng.random_range(0..4) > 0,
             delay: Duration::from_millis(rng.random_range(0..600)),
         };
         let mark = format!("{}-{round}", std::process::id());
-        let trials = killed_tune(lab, &database, moment, &mark).with_context(|| format!("round {round}"))?;
+        let trials = killed_tune(lab, &database, strategy, moment, &mark).with_context(|| format!("round {round}"))?;
         for (trial, proposal) in trials.iter().zip(&proposals) {
             ensure!(
                 trial["schedule"] == *proposal,
@@ -88,10 +90,10 @@ struct Moment {
 }
 
 /// Starts a tune, kills its process group at `moment`, and returns the trials that it counted.
-fn killed_tune(lab: &Lab, database: &Path, moment: Moment, mark: &str) -> anyhow::Result<Vec<Value>> {
+fn killed_tune(lab: &Lab, database: &Path, strategy: &str, moment: Moment, mark: &str) -> anyhow::Result<Vec<Value>> {
     let database = database.to_string_lossy();
-    let mut command =
-        lab.command(["tune", WORKLOAD, "--device", "cpu", "--time", "60s", "--seed", "1", "--db", &database, "--json"]);
+    let mut command = lab.command(["tune", WORKLOAD, "--device", "cpu", "--time", "60s", "--stop-gain", "0", "--json"]);
+    command.args(["--strategy", strategy, "--seed", "1", "--db", &database]);
     command.env(MARK, mark).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tune = Group::start(command)?;
     let stdout = tune.child.stdout.take().context("no stdout")?;
@@ -128,9 +130,10 @@ fn killed_tune(lab: &Lab, database: &Path, moment: Moment, mark: &str) -> anyhow
 }
 
 /// The schedules that a replay of the event log proposes next.
-fn proposals(lab: &Lab, database: &Path) -> anyhow::Result<Vec<Value>> {
+fn proposals(lab: &Lab, database: &Path, strategy: &str) -> anyhow::Result<Vec<Value>> {
     let (database, next) = (database.to_string_lossy(), COMPARED.to_string());
-    let arguments = ["db", "replay", &database, WORKLOAD, "--device", "cpu", "--seed", "1", "--next", &next, "--json"];
+    let question = ["db", "replay", &database, WORKLOAD, "--device", "cpu", "--next", &next, "--json"];
+    let arguments = question.into_iter().chain(["--strategy", strategy, "--seed", "1"]);
     let answer = lab.json(arguments, Duration::from_secs(30))?;
     Ok(answer.into_iter().map(|mut line| line["schedule"].take()).collect())
 }
