@@ -10,7 +10,8 @@
 //!
 //! This is the gradient of Zheng et al., "Ansor" (OSDI 2020), section 6, with the roofline bound in place of the guess
 //! from similar tasks: a workload near its roofline has nothing left to gain and gives its time away. The gain is relative
-//! to what the model takes on the same device, so that a slow device does not take all time from a fast one. Pure
+//! to what the model takes on the same device, so that a slow device does not take all time from a fast one. Before gains
+//! decide, every search is measured once and then has one turn. Pure
 //! arithmetic over [`Standing`]s; the clock's reading is a parameter.
 
 use std::time::Duration;
@@ -219,6 +220,13 @@ impl Planner {
         let untried = open.iter().copied().find(|i| standings[*i].trials == 0);
         if let Some(search) = untried.filter(|_| deadline.is_none_or(|deadline| now < deadline)) {
             return Some(Turn { search, until: now, trials: 1 });
+        }
+        // One trial says nothing of what the next ones gain: everybody is heard before anybody has a second turn.
+        let unheard = open.iter().copied().filter(|i| standings[*i].spent < TURN && fits(&standings[*i]));
+        if let Some(search) = unheard.min_by_key(|i| standings[*i].spent) {
+            let until = now + (TURN - standings[search].spent).max(TURN_PER_LOAD * standings[search].load);
+            let until = deadline.map_or(until, |deadline| until.min(deadline));
+            return Some(Turn { search, until, trials: left(&standings[search]) });
         }
         let candidates = open.into_iter().filter(|i| fits(&standings[*i]));
         // Ties and a gain of zero everywhere go to the search with the fewest trials, then to the first.

@@ -35,6 +35,20 @@ fn every_default_comes_first_and_in_order() {
 }
 
 #[test]
+fn everybody_is_heard_before_anybody_has_a_second_turn() {
+    let planner = planner(Some(60 * S), None, 3);
+    // The first gains ever more; the others were measured once.
+    let mut standings = [standing(9, 1e-3, 1e-5, 20), standing(1, 1e-3, 1e-4, 2), standing(1, 1e-3, 1e-4, 1)];
+    standings[0].best_s = vec![3e-3, 2e-3, 1e-3];
+    let turn = planner.next(&standings, S).unwrap();
+    assert_eq!((turn.search, turn.until), (2, S + TURN - standings[2].spent));
+    standings[2].spent = TURN;
+    assert_eq!(planner.next(&standings, S).unwrap().search, 1);
+    standings[1].spent = TURN;
+    assert_eq!(planner.next(&standings, S).unwrap().search, 0);
+}
+
+#[test]
 fn time_goes_where_the_model_gains_most() {
     let planner = planner(Some(60 * S), None, 2);
     // Equal kernels; the second runs ten times as often.
