@@ -196,6 +196,24 @@ impl Index {
         }
     }
 
+    /// A power of two that divides every value; at most 2^62.
+    pub fn multiple(&self) -> u64 {
+        const MOST: u64 = 1 << 62;
+        match self {
+            Index::Const(0) => MOST,
+            Index::Const(value) => 1 << value.trailing_zeros(),
+            Index::Var(_) | Index::Coord(_) => 1,
+            Index::Op(op, args) => {
+                let (lhs, rhs) = (args.0.multiple(), args.1.multiple());
+                match op {
+                    IndexOp::Mul => lhs.saturating_mul(rhs).min(MOST),
+                    IndexOp::FloorDiv => 1,
+                    _ => lhs.min(rhs),
+                }
+            }
+        }
+    }
+
     /// Splits into `(rest, constant)` with `self = rest + constant`, so that addresses can carry displacements.
     pub fn split_constant(&self) -> (Index, i64) {
         match self {

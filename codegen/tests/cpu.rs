@@ -41,6 +41,26 @@ fn widest() -> u64 {
     }
 }
 
+/// Elements at an address that is a multiple of 64, as workloads promise of their operands.
+struct Aligned {
+    store: Vec<f32>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(elements: &[f32]) -> Aligned {
+        let mut store = vec![0.0; elements.len() + 16];
+        let start = store.as_ptr().align_offset(64);
+        store[start..start + elements.len()].copy_from_slice(elements);
+        Aligned { store, start, len: elements.len() }
+    }
+
+    fn all(&mut self) -> &mut [f32] {
+        &mut self.store[self.start..self.start + self.len]
+    }
+}
+
 /// Runs a schedule and compares every element of every buffer, canaries included.
 fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut ChaCha8Rng) {
     let lowered = lower(workload, target, schedule).expect("members of the space can be lowered");
@@ -56,18 +76,18 @@ fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut Ch
     let wanted = reference::evaluate(workload, &inputs).expect("the reference knows contractions");
 
     let canaries = [CANARY_VALUE; CANARY];
-    let mut memory: Vec<Vec<f32>> = plain
+    let mut memory: Vec<Aligned> = plain
         .iter()
         .map(|buffer| {
             let body = buffer.iter().map(|&value| value as f32);
-            canaries.into_iter().chain(body).chain(canaries).collect()
+            Aligned::new(&canaries.into_iter().chain(body).chain(canaries).collect::<Vec<f32>>())
         })
         .collect();
     let compiled = llvm::compile(&lowered.lane, &target.key).expect("lanes can be compiled");
     let cores = target.key.threads;
     for (position, kernel) in compiled.kernels().iter().enumerate() {
         let pointers: Vec<*mut u8> =
-            memory.iter_mut().map(|buffer| buffer[CANARY..].as_mut_ptr().cast::<u8>()).collect();
+            memory.iter_mut().map(|buffer| buffer.all()[CANARY..].as_mut_ptr().cast::<u8>()).collect();
         for core in 0..cores {
             // Scratch begins as NaN, so that a panel element that was never packed shows.
             let mut scratch = vec![f32::NAN; usize::try_from(kernel.scratch_bytes).unwrap() / 4 + 16];
@@ -79,14 +99,15 @@ fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut Ch
     }
     interpret(&lowered.tile, &mut plain).expect("every access is inside");
     for (&output, wanted) in outputs.iter().zip(&wanted) {
-        let ran = &memory[output][CANARY..CANARY + wanted.len()];
+        let ran = &memory[output].all()[CANARY..CANARY + wanted.len()];
         for (at, &value) in wanted.iter().enumerate() {
             let same = |other: f64| (value.is_nan() && other.is_nan()) || value == other;
             assert!(same(plain[output][at]), "interpreter: element {at} is {}, not {value}", plain[output][at]);
             assert!(same(f64::from(ran[at])), "kernel: element {at} is {}, not {value}", ran[at]);
         }
     }
-    for buffer in &memory {
+    for buffer in &mut memory {
+        let buffer = buffer.all();
         let edges = buffer[..CANARY].iter().chain(&buffer[buffer.len() - CANARY..]);
         assert!(edges.copied().all(|value| value == CANARY_VALUE), "the kernel wrote outside a buffer");
     }

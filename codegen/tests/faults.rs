@@ -6,7 +6,7 @@ use search_space::{Workload, reference, samples};
 use tilewright_codegen::index::{Index, Var};
 use tilewright_codegen::tile::interpret::{InterpretError, interpret};
 use tilewright_codegen::tile::verify::{TileError, verify};
-use tilewright_codegen::tile::{Access, Kernel, LoopKind, Place, Program, Space, Stmt};
+use tilewright_codegen::tile::{Access, Fold, FoldOp, Kernel, LoopKind, Place, Program, Scalar, Space, Stmt, View};
 use tilewright_codegen::{layout::Layout, lower};
 
 fn program(workload: &Workload, tail: &str) -> Program {
@@ -99,11 +99,38 @@ fn verifier_finds_each_fault() {
             }
         });
         // The same store once more, after the loop over the cores, at constant places.
-        let Some(Stmt::Map { shape, mut dst, expr, .. }) = store else { unreachable!("the program stores") };
+        let Some(Stmt::Map { shape, mut dst, .. }) = store else { unreachable!("the program stores") };
         (dst.index, dst.guards) = (vec![Index::Coord(1)], Vec::new());
-        kernel.body.push(Stmt::Map { shape, args: vec![dst.clone()], dst, expr });
+        kernel.body.push(Stmt::Map { shape, args: vec![dst.clone()], dst, expr: Scalar::Arg(0) });
     });
     assert!(matches!(outside, TileError::OutsideCores { .. }), "{outside}");
+    let argument = broken(|kernel| {
+        change(&mut kernel.body, &mut |stmt| {
+            if let Stmt::Map { args, .. } = stmt {
+                args.clear();
+            }
+        });
+    });
+    assert_eq!(argument, TileError::Value { what: "map", position: 1 });
+    let sweep = |change: fn(&mut Vec<Scalar>, &mut Vec<Fold>)| {
+        broken(|kernel| {
+            let view = |index: Vec<Index>| View { place: Place::Tile(0), index, guards: Vec::new() };
+            let one = || view(vec![Index::ZERO, Index::ZERO, Index::Coord(0)]);
+            let mut lets = vec![Scalar::Arg(0), Scalar::Let(0)];
+            let mut folds = vec![Fold { into: one(), op: FoldOp::Add, value: 1 }; 2];
+            change(&mut lets, &mut folds);
+            let args = vec![view(vec![Index::ZERO, Index::Coord(1), Index::Coord(0)])];
+            let shape = vec![Index::Const(2), Index::Const(2)];
+            kernel.body.push(Stmt::Sweep { shape, args, lets, stores: Vec::new(), folds, accumulators: 1 });
+        })
+    };
+    assert_eq!(sweep(|lets, _| lets[0] = Scalar::Let(0)), TileError::Value { what: "sweep", position: 0 });
+    assert_eq!(sweep(|_, folds| folds[1].value = 2), TileError::Value { what: "sweep", position: 2 });
+    assert!(matches!(sweep(|_, folds| folds[1].into.index[1] = Index::Coord(1)), TileError::Folds { .. }));
+    assert!(matches!(
+        sweep(|_, folds| folds.iter_mut().for_each(|fold| fold.into.index[1] = Index::Coord(1))),
+        TileError::Folds { .. }
+    ));
     let nested = broken(|kernel| {
         let var = Var(u32::try_from(kernel.vars.len()).unwrap());
         kernel.vars.push("again".into());

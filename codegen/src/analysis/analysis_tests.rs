@@ -209,6 +209,10 @@ impl Count<'_> {
             }
             Stmt::Copy { shape, dst, src } => self.window(shape, vec![dst, src]),
             Stmt::Map { shape, dst, args, .. } => self.window(shape, std::iter::once(dst).chain(args).collect()),
+            Stmt::Sweep { shape, args, stores, folds, .. } => {
+                let written = stores.iter().map(|(view, _)| view).chain(folds.iter().map(|fold| &fold.into));
+                self.window(shape, written.chain(args).collect());
+            }
             Stmt::Fill { tile, .. } => {
                 self.moved(Place::Tile(*tile), self.kernel.tiles[*tile].shape.iter().product::<u64>() as f64);
             }

@@ -98,6 +98,10 @@ impl Walk<'_> {
             }
             Stmt::Copy { shape, dst, src } => Some(self.window(shape, dst, std::slice::from_ref(src), count)),
             Stmt::Map { shape, dst, args, .. } => Some(self.window(shape, dst, args, count)),
+            Stmt::Sweep { shape, args, stores, folds, .. } => {
+                let written = stores.iter().map(|(view, _)| view).chain(folds.iter().map(|fold| &fold.into));
+                Some(self.windows(shape, written.chain(args), count))
+            }
             Stmt::Fill { tile, .. } => {
                 let elements = self.kernel.tiles[*tile].shape.iter().product::<u64>() as f64;
                 self.moved(Place::Tile(*tile), elements * count);
@@ -115,10 +119,15 @@ impl Walk<'_> {
 
     /// A statement that reads and writes each element of its window once.
     fn window(&mut self, shape: &[Index], dst: &View, args: &[View], count: f64) -> Node {
+        self.windows(shape, std::iter::once(dst).chain(args), count)
+    }
+
+    /// As [`Walk::window`], of any number of views.
+    fn windows<'v>(&mut self, shape: &[Index], views: impl Iterator<Item = &'v View>, count: f64) -> Node {
         let extents: Vec<f64> = shape.iter().map(|extent| self.mean(extent).max(0.0)).collect();
         let elements: f64 = extents.iter().product();
         let mut accesses = Vec::new();
-        for view in std::iter::once(dst).chain(args) {
+        for view in views {
             let exists = self.exists(view);
             self.moved(view.place, elements * exists * count);
             if exists > 0.0 {

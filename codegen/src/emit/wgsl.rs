@@ -10,6 +10,7 @@ use search_space::workload::DType;
 
 use crate::lane::{Address, Array, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Stmt, Type, Value};
 use crate::tile::Access;
+use crate::tile::UnaryOp;
 
 /// Name of the entry point.
 pub const ENTRY: &str = "main";
@@ -117,7 +118,12 @@ impl Widths {
                     self.block(kernel, then);
                     self.block(kernel, otherwise);
                 }
-                Stmt::Let(..) | Stmt::Set(..) | Stmt::Scatter { .. } | Stmt::Barrier | Stmt::Prefetch { .. } => {}
+                Stmt::Let(..)
+                | Stmt::Set(..)
+                | Stmt::Scatter { .. }
+                | Stmt::Barrier
+                | Stmt::Fence
+                | Stmt::Prefetch { .. } => {}
             }
         }
     }
@@ -194,6 +200,7 @@ impl Printer<'_> {
             Elem::Index | Elem::I32 => "i32",
             Elem::Bool => "bool",
             Elem::F32 => "f32",
+            Elem::F16 | Elem::Bf16 | Elem::I8 | Elem::U8 => return Err(self.unsupported("elements of 8 or 16 bits")),
         };
         match ty.lanes {
             1 => Ok(elem.into()),
@@ -263,7 +270,7 @@ impl Printer<'_> {
         match stmt {
             Stmt::Let(value, op) => self.define(*value, op)?,
             Stmt::Set(slot, value) => self.line(&format!("s{} = {};", slot.0, self.name(*value))),
-            Stmt::Store { at, value, mask } => self.store(at, *value, *mask)?,
+            Stmt::Store { at, value, mask, .. } => self.store(at, *value, *mask)?,
             Stmt::For { index, lo, hi, step, body } => {
                 let name = format!("v{}", index.0);
                 let (lo, hi, step) = (self.name(*lo), self.name(*hi), self.name(*step));
@@ -282,6 +289,7 @@ impl Printer<'_> {
                 }
                 self.line("}");
             }
+            Stmt::Fence => return Err(self.unsupported("streaming stores")),
             Stmt::Barrier => self.line("workgroupBarrier();"),
             // WGSL cannot ask for a cache line; a prefetch never changes a result.
             Stmt::Prefetch { .. } => {}
@@ -329,8 +337,23 @@ impl Printer<'_> {
             }
             Op::Splat(value) => format!("{}({})", self.ty(ty)?, name(value)),
             Op::Extract(value, lane) => format!("{}[{lane}]", name(value)),
-            // Both are i32.
-            Op::Convert(value) => name(value).into(),
+            // An index is an i32 already.
+            Op::Convert(value) => match (ty.elem, self.kernel.values[value.0 as usize].elem) {
+                (Elem::F32, Elem::F32) => name(value).into(),
+                (Elem::F32, _) | (_, Elem::F32) => format!("{}({})", self.ty(ty)?, name(value)),
+                _ => name(value).into(),
+            },
+            Op::Bitcast(value) => format!("bitcast<{}>({})", self.ty(ty)?, name(value)),
+            Op::Round(value) => format!("round({})", name(value)),
+            Op::Math(op, value) => match op {
+                UnaryOp::Exp | UnaryOp::ExpShort => format!("exp({})", name(value)),
+                UnaryOp::Log => format!("log({})", name(value)),
+                UnaryOp::Tanh => format!("tanh({})", name(value)),
+                UnaryOp::Sqrt => format!("sqrt({})", name(value)),
+                UnaryOp::Recip => format!("1.0 / {}", name(value)),
+                UnaryOp::Neg | UnaryOp::Erf => return Err(self.unsupported("a function that WGSL lacks")),
+            },
+            Op::Shuffle(..) | Op::Scale(..) => return Err(self.unsupported("vector operations of processors")),
             Op::Bin(op, lhs, rhs) => {
                 let (lhs, rhs) = (name(lhs), name(rhs));
                 // Of non-negative numbers: a shift and a mask, without the rounding that signed division needs.
@@ -491,6 +514,8 @@ fn symbol(op: BinOp) -> &'static str {
         BinOp::Rem => "%",
         BinOp::And => "&",
         BinOp::Xor => "^",
+        BinOp::Shl => "<<",
+        BinOp::Shr => ">>",
         BinOp::Min => "min",
         BinOp::Max => "max",
     }

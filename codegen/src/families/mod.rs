@@ -1,3 +1,4 @@
 //! One room per family of workloads: from a schedule to the level-1 tile program of each kind of target.
 
 pub mod contraction;
+pub mod elementwise;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::{Address, Array, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Slot, Stmt, Type, Value};
 use crate::index::{Index, IndexOp, Var};
-use crate::tile::{Buffer, Phase};
+use crate::tile::{Buffer, Phase, UnaryOp};
 
 /// A hash-consing key of a pure operation: its type and its text. Floats are keyed by bits.
 #[derive(PartialEq, Eq, Hash)]
@@ -195,20 +195,52 @@ impl Builder {
         if let Some(constant) = self.constant(value) {
             return self.int(ty, constant);
         }
-        match ty.elem {
-            Elem::F32 => self.fixed(ty, Op::Splat(value)),
-            _ => self.pure(ty, Op::Splat(value), &[value]),
+        if ty.elem.is_float() {
+            return self.fixed(ty, Op::Splat(value));
+        }
+        self.pure(ty, Op::Splat(value), &[value])
+    }
+
+    /// Conversion to another element; what holds a float stays where it is.
+    pub fn convert(&mut self, value: Value, elem: Elem) -> Value {
+        let ty = self.ty(value);
+        let to = Type { elem, ..ty };
+        match (ty.elem == elem, self.constant(value)) {
+            (true, _) => value,
+            (_, Some(constant)) if !elem.is_float() => self.int(to, constant),
+            _ if elem.is_float() || ty.elem.is_float() => self.fixed(to, Op::Convert(value)),
+            _ => self.pure(to, Op::Convert(value), &[value]),
         }
     }
 
-    /// Conversion between [`Elem::Index`] and [`Elem::I32`] scalars.
-    pub fn convert(&mut self, value: Value, elem: Elem) -> Value {
+    /// The same bits as another element of the same size.
+    pub fn bitcast(&mut self, value: Value, elem: Elem) -> Value {
         let ty = self.ty(value);
-        match (ty.elem == elem, self.constant(value)) {
-            (true, _) => value,
-            (_, Some(constant)) => self.int(Type { elem, ..ty }, constant),
-            _ => self.pure(Type { elem, ..ty }, Op::Convert(value), &[value]),
-        }
+        self.fixed(Type { elem, ..ty }, Op::Bitcast(value))
+    }
+
+    /// Elements chosen from two vectors laid end to end.
+    pub fn shuffle(&mut self, a: Value, b: Value, lanes: Vec<u16>) -> Value {
+        let ty = self.ty(a).with_lanes(u16::try_from(lanes.len()).expect("invariant: short vectors"));
+        self.fixed(ty, Op::Shuffle(a, b, lanes.into()))
+    }
+
+    /// Rounded to an integral float, ties to even.
+    pub fn round(&mut self, value: Value) -> Value {
+        let ty = self.ty(value);
+        self.fixed(ty, Op::Round(value))
+    }
+
+    /// `value · 2^power`.
+    pub fn scale(&mut self, value: Value, power: Value) -> Value {
+        let ty = self.ty(value);
+        self.fixed(ty, Op::Scale(value, power))
+    }
+
+    /// A function that the target has.
+    pub fn math(&mut self, op: UnaryOp, value: Value) -> Value {
+        let ty = self.ty(value);
+        self.fixed(ty, Op::Math(op, value))
     }
 
     /// Element of a vector.
@@ -217,17 +249,17 @@ impl Builder {
         if ty.lanes == 1 {
             return value;
         }
-        match ty.elem {
-            Elem::F32 => self.fixed(ty.with_lanes(1), Op::Extract(value, lane)),
-            _ => self.pure(ty.with_lanes(1), Op::Extract(value, lane), &[value]),
+        if ty.elem.is_float() {
+            return self.fixed(ty.with_lanes(1), Op::Extract(value, lane));
         }
+        self.pure(ty.with_lanes(1), Op::Extract(value, lane), &[value])
     }
 
     /// Binary operation; integers are folded and shared, floats are not.
     pub fn bin(&mut self, op: BinOp, lhs: Value, rhs: Value) -> Value {
         let ty = self.ty(lhs);
         debug_assert_eq!(ty, self.ty(rhs), "invariant: operands of one type");
-        if ty.elem == Elem::F32 {
+        if ty.elem.is_float() {
             return self.fixed(ty, Op::Bin(op, lhs, rhs));
         }
         let (l, r) = (self.constant(lhs), self.constant(rhs));
@@ -241,6 +273,8 @@ impl Builder {
             (BinOp::Max, Some(l), Some(r)) => Some(l.max(r)),
             (BinOp::Xor, Some(l), Some(r)) => Some(l ^ r),
             (BinOp::And, Some(l), Some(r)) => Some(l & r),
+            (BinOp::Shl, Some(l), Some(r)) => Some(l << r),
+            (BinOp::Shr, Some(l), Some(r)) => Some(l >> r),
             (BinOp::Mul, _, Some(0)) | (BinOp::Mul, Some(0), _) | (BinOp::Rem, _, Some(1)) => Some(0),
             _ => None,
         };
@@ -250,15 +284,18 @@ impl Builder {
         match (op, l, r) {
             (BinOp::Add, Some(0), _) | (BinOp::Mul, Some(1), _) => rhs,
             (BinOp::Add | BinOp::Sub, _, Some(0)) | (BinOp::Mul | BinOp::Div, _, Some(1)) => lhs,
-            (BinOp::And, Some(1), _) => rhs,
-            (BinOp::And, _, Some(1)) => lhs,
+            (BinOp::And, Some(1), _) if ty.elem == Elem::Bool => rhs,
+            (BinOp::And, _, Some(1)) if ty.elem == Elem::Bool => lhs,
             _ => self.pure(ty, Op::Bin(op, lhs, rhs), &[lhs, rhs]),
         }
     }
 
-    /// Comparison of integers.
+    /// Comparison.
     pub fn cmp(&mut self, op: CmpOp, lhs: Value, rhs: Value) -> Value {
         let ty = Type { elem: Elem::Bool, lanes: self.ty(lhs).lanes };
+        if self.ty(lhs).elem.is_float() {
+            return self.fixed(ty, Op::Cmp(op, lhs, rhs));
+        }
         if let (Some(l), Some(r)) = (self.constant(lhs), self.constant(rhs)) {
             let holds = match op {
                 CmpOp::Lt => l < r,
@@ -281,10 +318,10 @@ impl Builder {
     /// `mask ? a : b`.
     pub fn select(&mut self, mask: Value, on_true: Value, on_false: Value) -> Value {
         let ty = self.ty(on_true);
-        match ty.elem {
-            Elem::F32 => self.fixed(ty, Op::Select(mask, on_true, on_false)),
-            _ => self.pure(ty, Op::Select(mask, on_true, on_false), &[mask, on_true, on_false]),
+        if ty.elem.is_float() {
+            return self.fixed(ty, Op::Select(mask, on_true, on_false));
         }
+        self.pure(ty, Op::Select(mask, on_true, on_false), &[mask, on_true, on_false])
     }
 
     /// `a · b + c`.
@@ -299,15 +336,25 @@ impl Builder {
         self.fixed(ty, Op::Neg(value))
     }
 
-    /// Consecutive elements of a float memory.
+    /// Consecutive elements, as the memory holds them.
     pub fn load(&mut self, at: Address, lanes: u16, mask: Option<Value>) -> Value {
-        self.fixed(Type::F32.with_lanes(lanes), Op::Load { at, mask })
+        let ty = Type { elem: self.held(at.mem), lanes };
+        self.fixed(ty, Op::Load { at, mask })
     }
 
-    /// Elements at `at + indices`.
+    /// Elements at `at + indices`, as the memory holds them.
     pub fn gather(&mut self, at: Address, indices: Value, mask: Option<Value>) -> Value {
-        let lanes = self.ty(indices).lanes;
-        self.fixed(Type::F32.with_lanes(lanes), Op::Gather { at, indices, mask })
+        let ty = Type { elem: self.held(at.mem), lanes: self.ty(indices).lanes };
+        self.fixed(ty, Op::Gather { at, indices, mask })
+    }
+
+    /// The element that a memory holds.
+    pub fn held(&self, mem: Mem) -> Elem {
+        Elem::of(match mem {
+            Mem::Buffer(position) => self.kernel.buffers[position].dtype,
+            Mem::Shared(position) => self.kernel.shared[position].dtype,
+            Mem::Scratch(position) => self.kernel.scratch[position].dtype,
+        })
     }
 
     /// The present content of a slot.
@@ -323,7 +370,13 @@ impl Builder {
 
     /// Stores consecutive elements where `mask` is true.
     pub fn store(&mut self, at: Address, value: Value, mask: Option<Value>) {
-        self.push(Stmt::Store { at, value, mask });
+        let stream = matches!(at.mem, Mem::Buffer(position) if self.kernel.buffers[position].stream);
+        self.push(Stmt::Store { at, value, mask, stream });
+    }
+
+    /// Orders streaming stores before what follows.
+    pub fn fence(&mut self) {
+        self.push(Stmt::Fence);
     }
 
     /// Stores elements at `at + indices` where `mask` is true.
@@ -496,9 +549,16 @@ fn key(ty: Type, op: &Op) -> Key {
         Op::Bin(op, lhs, rhs) => (7 + *op as u8, [v(lhs), v(rhs), 0]),
         Op::Cmp(op, lhs, rhs) => (32 + *op as u8, [v(lhs), v(rhs), 0]),
         Op::Select(mask, a, b) => (48, [v(mask), v(a), v(b)]),
-        Op::Fma(..) | Op::Neg(_) | Op::Load { .. } | Op::Gather { .. } | Op::Read(_) => {
-            unreachable!("invariant: only pure integer operations are shared")
-        }
+        Op::Fma(..)
+        | Op::Neg(_)
+        | Op::Load { .. }
+        | Op::Gather { .. }
+        | Op::Read(_)
+        | Op::Bitcast(_)
+        | Op::Shuffle(..)
+        | Op::Round(_)
+        | Op::Scale(..)
+        | Op::Math(..) => unreachable!("invariant: only pure integer operations are shared"),
     };
     Key(ty, tag, operands)
 }

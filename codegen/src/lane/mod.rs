@@ -9,7 +9,7 @@ mod print;
 
 use search_space::workload::DType;
 
-use crate::tile::{BinaryOp, Buffer, Phase};
+use crate::tile::{BinaryOp, Buffer, Phase, UnaryOp};
 
 /// The element of a [`Type`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +22,45 @@ pub enum Elem {
     Bool,
     /// IEEE binary32.
     F32,
+    /// IEEE binary16; only loaded, stored and converted.
+    F16,
+    /// bfloat16; only loaded, stored and converted.
+    Bf16,
+    /// 8-bit signed integer; only loaded, stored and converted.
+    I8,
+    /// 8-bit unsigned integer; only loaded, stored and converted.
+    U8,
+}
+
+impl Elem {
+    /// What memory of an element type holds.
+    ///
+    /// # Panics
+    /// On binary64, which no family lowers.
+    pub fn of(dtype: DType) -> Elem {
+        match dtype {
+            DType::F32 => Elem::F32,
+            DType::F16 => Elem::F16,
+            DType::Bf16 => Elem::Bf16,
+            DType::I8 => Elem::I8,
+            DType::U8 => Elem::U8,
+            DType::I32 => Elem::I32,
+            DType::F64 => unreachable!("invariant: families refuse binary64"),
+        }
+    }
+
+    /// What elements of this type are computed with in: [`Elem::F32`] or [`Elem::I32`].
+    pub fn computed(self) -> Elem {
+        match self {
+            Elem::F32 | Elem::F16 | Elem::Bf16 => Elem::F32,
+            _ => Elem::I32,
+        }
+    }
+
+    /// Whether this is a floating-point type.
+    pub fn is_float(self) -> bool {
+        matches!(self, Elem::F32 | Elem::F16 | Elem::Bf16)
+    }
 }
 
 /// A scalar (`lanes = 1`) or a short vector.
@@ -109,11 +148,15 @@ pub enum BinOp {
     Max,
     /// Bitwise exclusive or; of truth values too.
     Xor,
-    /// Both (truth values).
+    /// Both (truth values), or bitwise.
     And,
+    /// Shift to the left by less than the width.
+    Shl,
+    /// Shift to the right, copying the sign.
+    Shr,
 }
 
-/// Comparisons of signed integers.
+/// Comparisons of signed integers, or of floats (false when one is NaN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmpOp {
     /// Less.
@@ -139,8 +182,18 @@ pub enum Op {
     Splat(Value),
     /// Element of a vector.
     Extract(Value, u16),
-    /// Conversion between [`Elem::Index`] and [`Elem::I32`].
+    /// Conversion to the element of the value's type; floats to integers toward zero, inside the integer's range.
     Convert(Value),
+    /// The same bits as another element of the same size.
+    Bitcast(Value),
+    /// Elements chosen from two vectors of one type laid end to end.
+    Shuffle(Value, Value, Box<[u16]>),
+    /// Rounded to an integral float, ties to even.
+    Round(Value),
+    /// `a · 2ⁿ` for an integral float `n`; zero and infinity beyond the exponents.
+    Scale(Value, Value),
+    /// A function that the target has: square roots and reciprocals everywhere, the others in WGSL.
+    Math(UnaryOp, Value),
     /// Binary operation.
     Bin(BinOp, Value, Value),
     /// `a · b + c`, rounded once.
@@ -186,6 +239,8 @@ pub enum Stmt {
         value: Value,
         /// Mask of the same number of lanes.
         mask: Option<Value>,
+        /// Past the caches where the address allows: to whole vectors.
+        stream: bool,
     },
     /// Elements at `at + indices`; only where `mask` is true. The indices differ.
     Scatter {
@@ -222,6 +277,8 @@ pub enum Stmt {
     },
     /// All lanes of the workgroup wait for each other; shared memory written before is seen after.
     Barrier,
+    /// Streaming stores before this are visible to whoever sees a store after it.
+    Fence,
     /// Asks for the cache line that holds the address; never faults.
     Prefetch {
         /// Address.
@@ -269,6 +326,7 @@ impl From<BinaryOp> for BinOp {
             BinaryOp::Add => BinOp::Add,
             BinaryOp::Sub => BinOp::Sub,
             BinaryOp::Mul => BinOp::Mul,
+            BinaryOp::Div => BinOp::Div,
             BinaryOp::Min => BinOp::Min,
             BinaryOp::Max => BinOp::Max,
         }

@@ -18,6 +18,10 @@ impl Display for Type {
             Elem::I32 => "i32",
             Elem::Bool => "bool",
             Elem::F32 => "f32",
+            Elem::F16 => "f16",
+            Elem::Bf16 => "bf16",
+            Elem::I8 => "i8",
+            Elem::U8 => "u8",
         };
         if self.lanes == 1 { f.write_str(elem) } else { write!(f, "{elem}x{}", self.lanes) }
     }
@@ -62,8 +66,9 @@ impl Text<'_> {
                     writeln!(self.out, "{}: {ty} = {op}", v(*value))?;
                 }
                 Stmt::Set(slot, value) => writeln!(self.out, "s{} = {}", slot.0, v(*value))?,
-                Stmt::Store { at, value, mask } => {
-                    let text = format!("store {} = {}{}", self.address(at), v(*value), masked(*mask));
+                Stmt::Store { at, value, mask, stream } => {
+                    let stream = if *stream { "stream" } else { "store" };
+                    let text = format!("{stream} {} = {}{}", self.address(at), v(*value), masked(*mask));
                     writeln!(self.out, "{text}")?;
                 }
                 Stmt::Scatter { at, indices, value, mask } => {
@@ -83,6 +88,7 @@ impl Text<'_> {
                     }
                 }
                 Stmt::Barrier => writeln!(self.out, "barrier")?,
+                Stmt::Fence => writeln!(self.out, "fence")?,
                 Stmt::Prefetch { at } => {
                     let at = self.address(at);
                     writeln!(self.out, "prefetch {at}")?;
@@ -127,9 +133,19 @@ impl Text<'_> {
                     BinOp::Max => "max",
                     BinOp::Xor => "xor",
                     BinOp::And => "and",
+                    BinOp::Shl => "shl",
+                    BinOp::Shr => "shr",
                 };
                 format!("{name} {}, {}", v(*lhs), v(*rhs))
             }
+            Op::Bitcast(value) => format!("bitcast {}", v(*value)),
+            Op::Shuffle(a, b, lanes) => {
+                let lanes = lanes.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
+                format!("shuffle {}, {} by {lanes}", v(*a), v(*b))
+            }
+            Op::Round(value) => format!("round {}", v(*value)),
+            Op::Scale(value, power) => format!("scale {} by {}", v(*value), v(*power)),
+            Op::Math(op, value) => format!("{} {}", format!("{op:?}").to_lowercase(), v(*value)),
             Op::Fma(a, b, c) => format!("fma {}, {}, {}", v(*a), v(*b), v(*c)),
             Op::Neg(value) => format!("neg {}", v(*value)),
             Op::Cmp(op, lhs, rhs) => {

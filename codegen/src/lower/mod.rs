@@ -1,6 +1,7 @@
 //! Level 1 to level 2: the only pass that knows targets.
 
 pub mod cpu;
+pub mod math;
 pub mod simt;
 
 use search_space::families::Unsupported;
@@ -94,7 +95,7 @@ pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Resul
         .kernels
         .iter()
         .map(|kernel| match target.key.kind {
-            TargetKind::Cpu => Ok(cpu::lower(kernel)),
+            TargetKind::Cpu => Ok(cpu::lower(kernel, target)),
             _ => simt::lower(kernel, target),
         })
         .collect::<Result<Vec<_>, LowerError>>()?;

@@ -2,7 +2,9 @@
 //!
 //! It is slow and strict: tiles begin as NaN, so that what was never written shows, and every access is checked.
 
-use super::{Cond, Guard, Kernel, Place, Program, Source, Stmt, View};
+use super::{
+    BinaryOp, Compare, Cond, Fold, FoldOp, Guard, Kernel, Place, Program, Scalar, Source, Stmt, UnaryOp, View,
+};
 use crate::index::{Index, Var};
 
 /// Why a program could not be interpreted.
@@ -83,7 +85,17 @@ impl Machine<'_> {
             }
             Stmt::Map { shape, dst, args, expr } => self.window(shape, |machine, coords| {
                 let values = args.iter().map(|arg| machine.read(arg, coords)).collect::<Result<Vec<_>, _>>()?;
-                machine.write(dst, coords, expr.eval(&values))
+                let value = machine.scalar(expr, &values, &[], coords);
+                machine.write(dst, coords, value)
+            }),
+            Stmt::Sweep { shape, args, lets, stores, folds, .. } => self.window(shape, |machine, coords| {
+                let args = args.iter().map(|arg| machine.read(arg, coords)).collect::<Result<Vec<_>, _>>()?;
+                let mut values = Vec::with_capacity(lets.len());
+                for expr in lets {
+                    values.push(machine.scalar(expr, &args, &values, coords));
+                }
+                stores.iter().try_for_each(|(view, value)| machine.write(view, coords, values[*value]))?;
+                folds.iter().try_for_each(|fold| machine.fold(fold, coords, values[fold.value]))
             }),
             Stmt::Contract { shape, acc, a, b, .. } => {
                 let columns = self.kernel.tiles[*acc].shape[1];
@@ -96,6 +108,35 @@ impl Machine<'_> {
                 })
             }
             Stmt::Pipe { .. } => Ok(()),
+        }
+    }
+
+    fn fold(&mut self, fold: &Fold, coords: &[i64], value: f64) -> Result<(), InterpretError> {
+        let before = self.read(&fold.into, coords)?;
+        self.write(&fold.into, coords, fold.op.apply(before, value))
+    }
+
+    fn scalar(&self, expr: &Scalar, args: &[f64], lets: &[f64], coords: &[i64]) -> f64 {
+        let of = |expr: &Scalar| self.scalar(expr, args, lets, coords);
+        match expr {
+            Scalar::Arg(position) => args[*position],
+            Scalar::Let(position) => lets[*position],
+            Scalar::Const(value) => *value,
+            #[expect(clippy::cast_precision_loss, reason = "positions are below 2^31")]
+            Scalar::Position(index) => self.eval(index, coords) as f64,
+            Scalar::Select(compare, parts) => {
+                let [lhs, rhs, then, otherwise] = &**parts;
+                let (lhs, rhs) = (of(lhs), of(rhs));
+                let holds = match compare {
+                    Compare::Lt => lhs < rhs,
+                    Compare::Le => lhs <= rhs,
+                    #[expect(clippy::float_cmp, reason = "equality is what is asked for")]
+                    Compare::Eq => lhs == rhs,
+                };
+                of(if holds { then } else { otherwise })
+            }
+            Scalar::Unary(op, value) => op.apply(of(value)),
+            Scalar::Binary(op, lhs, rhs) => op.apply(of(lhs), of(rhs)),
         }
     }
 
@@ -170,5 +211,68 @@ impl Machine<'_> {
         let at = self.locate(view, coords)?;
         self.store_of(view.place)[at] = value;
         Ok(())
+    }
+}
+
+impl UnaryOp {
+    /// The value in binary64.
+    pub fn apply(self, x: f64) -> f64 {
+        match self {
+            UnaryOp::Neg => -x,
+            UnaryOp::Exp | UnaryOp::ExpShort => x.exp(),
+            UnaryOp::Log => x.ln(),
+            UnaryOp::Tanh => x.tanh(),
+            UnaryOp::Erf => libm::erf(x),
+            UnaryOp::Sqrt => x.sqrt(),
+            UnaryOp::Recip => x.recip(),
+        }
+    }
+}
+
+impl BinaryOp {
+    /// The value in binary64; minima and maxima give their right operand when one is NaN.
+    pub fn apply(self, lhs: f64, rhs: f64) -> f64 {
+        match self {
+            BinaryOp::Add => lhs + rhs,
+            BinaryOp::Sub => lhs - rhs,
+            BinaryOp::Mul => lhs * rhs,
+            BinaryOp::Div => lhs / rhs,
+            BinaryOp::Min => {
+                if lhs < rhs {
+                    lhs
+                } else {
+                    rhs
+                }
+            }
+            BinaryOp::Max => {
+                if lhs > rhs {
+                    lhs
+                } else {
+                    rhs
+                }
+            }
+        }
+    }
+}
+
+impl FoldOp {
+    /// One step in binary64.
+    pub fn apply(self, before: f64, value: f64) -> f64 {
+        match self {
+            FoldOp::Add => before + value,
+            FoldOp::Min => before.min(value),
+            FoldOp::Max => before.max(value),
+            FoldOp::NanMax if before.is_nan() || value.is_nan() => f64::NAN,
+            FoldOp::NanMax => before.max(value),
+        }
+    }
+
+    /// What a fold over nothing gives.
+    pub fn identity(self) -> f64 {
+        match self {
+            FoldOp::Add => 0.0,
+            FoldOp::Min => f64::INFINITY,
+            FoldOp::Max | FoldOp::NanMax => f64::NEG_INFINITY,
+        }
     }
 }

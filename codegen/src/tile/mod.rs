@@ -68,6 +68,8 @@ pub struct Buffer {
     pub align: u64,
     /// Use.
     pub access: Access,
+    /// Written by non-temporal stores: past the caches, for outputs that nobody reads soon.
+    pub stream: bool,
 }
 
 /// Where a tile lives.
@@ -191,13 +193,22 @@ pub enum Cond {
     Eq(Index, Index),
 }
 
-/// A scalar expression over the elements of a [`Stmt::Map`].
+/// A scalar expression over the elements of a [`Stmt::Map`] or [`Stmt::Sweep`].
+///
+/// Elements of floating-point memory are computed with in f32, integers in i32; a constant has the type of what it
+/// meets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
     /// The element of argument `0`.
     Arg(usize),
+    /// An earlier value of the same [`Stmt::Sweep`].
+    Let(usize),
     /// A constant.
     Const(f64),
+    /// An index as a 32-bit integer.
+    Position(Index),
+    /// `lhs op rhs ? then : otherwise`, of `[lhs, rhs, then, otherwise]`.
+    Select(Compare, Box<[Scalar; 4]>),
     /// An operation on one value.
     Unary(UnaryOp, Box<Scalar>),
     /// An operation on two values.
@@ -209,6 +220,55 @@ pub enum Scalar {
 pub enum UnaryOp {
     /// Negation.
     Neg,
+    /// `eˣ`, correct to a unit in the last place.
+    Exp,
+    /// `eˣ`, correct to 2·10⁻⁶ of the value and to 5·10⁻⁷ for |x| below 8.
+    ExpShort,
+    /// Natural logarithm.
+    Log,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+    /// Square root, correctly rounded.
+    Sqrt,
+    /// `1 / x`, correctly rounded.
+    Recip,
+}
+
+/// Comparisons of [`Scalar::Select`]; false when an operand is NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compare {
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Le,
+    /// Equal.
+    Eq,
+}
+
+/// How the values of a [`Fold`] are put together, in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FoldOp {
+    /// Sum.
+    Add,
+    /// Smallest; NaN may be lost.
+    Min,
+    /// Largest; NaN may be lost.
+    Max,
+    /// Largest, or NaN when there is one.
+    NanMax,
+}
+
+/// `into = op(into, value)` at every coordinate of a [`Stmt::Sweep`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
+    /// Read and written: a scratch tile or a buffer. The dimensions that its index does not use are folded.
+    pub into: View,
+    /// Operation.
+    pub op: FoldOp,
+    /// Position in the lets of the statement.
+    pub value: usize,
 }
 
 /// Operations of [`Scalar`] on two values.
@@ -220,6 +280,8 @@ pub enum BinaryOp {
     Sub,
     /// Product.
     Mul,
+    /// Quotient.
+    Div,
     /// `lhs < rhs ? lhs : rhs`: the right operand when one is NaN.
     Min,
     /// `lhs > rhs ? lhs : rhs`: the right operand when one is NaN.
@@ -276,6 +338,23 @@ pub enum Stmt {
         /// Value.
         expr: Scalar,
     },
+    /// One walk that computes several values at each coordinate: `lets` in order (each may use the ones before it),
+    /// then the stores and folds of them. Folds of one statement use the same dimensions; a store is read by no
+    /// argument at another coordinate.
+    Sweep {
+        /// Window.
+        shape: Vec<Index>,
+        /// Read.
+        args: Vec<View>,
+        /// Values.
+        lets: Vec<Scalar>,
+        /// Written views, each with the position of its value in `lets`.
+        stores: Vec<(View, usize)>,
+        /// Reductions.
+        folds: Vec<Fold>,
+        /// Independent partial results of each fold, so that one does not wait for the other.
+        accumulators: u64,
+    },
     /// `acc[%0, %1] += Σ over %2 of a[%0, %2] · b[%2, %1]` on a register tile; coordinates are `(m, n, k)`.
     Contract {
         /// `[m, n, k]`; m and n are constants.
@@ -298,4 +377,18 @@ pub enum Stmt {
         /// Step.
         step: PipeStep,
     },
+}
+
+impl Scalar {
+    /// The expression with every [`Scalar::Let`] replaced by its value, for statements without lets.
+    pub fn inlined(&self, lets: &[Scalar]) -> Scalar {
+        let within = |part: &Scalar| part.inlined(lets);
+        match self {
+            Scalar::Let(position) => lets[*position].inlined(lets),
+            Scalar::Arg(_) | Scalar::Const(_) | Scalar::Position(_) => self.clone(),
+            Scalar::Select(compare, parts) => Scalar::Select(*compare, Box::new(parts.each_ref().map(within))),
+            Scalar::Unary(op, x) => Scalar::Unary(*op, Box::new(within(x))),
+            Scalar::Binary(op, lhs, rhs) => Scalar::Binary(*op, Box::new(within(lhs)), Box::new(within(rhs))),
+        }
+    }
 }

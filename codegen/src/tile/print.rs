@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Write};
 
 use super::{
-    Access, BinaryOp, Cond, Kernel, LoopKind, Phase, PipeStep, Place, Program, Scalar, Source, Space, Stmt, UnaryOp,
-    View,
+    Access, BinaryOp, Compare, Cond, FoldOp, Kernel, LoopKind, Phase, PipeStep, Place, Program, Scalar, Source, Space,
+    Stmt, UnaryOp, View,
 };
 use crate::index::{Index, Var};
 
@@ -33,9 +33,10 @@ impl Display for Kernel {
                 Source::Workspace(position) => format!("workspace {position}"),
             };
             let dtype = buffer.dtype.as_str();
+            let stream = if buffer.stream { " stream" } else { "" };
             writeln!(
                 f,
-                "  buffer {}: {dtype}[{}] align {} {access} = {source}",
+                "  buffer {}: {dtype}[{}] align {} {access}{stream} = {source}",
                 buffer.name, buffer.len, buffer.align
             )?;
         }
@@ -108,8 +109,28 @@ impl Text<'_> {
             }
             Stmt::Map { shape, dst, args, expr } => {
                 let args: Vec<String> = args.iter().map(|arg| self.view(arg)).collect();
-                let text = format!("map {} {} = {}", self.shape(shape), self.view(dst), scalar(expr, &args));
+                let text = format!("map {} {} = {}", self.shape(shape), self.view(dst), self.scalar(expr, &args));
                 self.line(depth, &text)
+            }
+            Stmt::Sweep { shape, args, lets, stores, folds, accumulators } => {
+                let args: Vec<String> = args.iter().map(|arg| self.view(arg)).collect();
+                self.line(depth, &format!("sweep {} accumulators {accumulators}", self.shape(shape)))?;
+                for (position, value) in lets.iter().enumerate() {
+                    self.line(depth + 1, &format!("let x{position} = {}", self.scalar(value, &args)))?;
+                }
+                for (view, value) in stores {
+                    self.line(depth + 1, &format!("{} = x{value}", self.view(view)))?;
+                }
+                for fold in folds {
+                    let op = match fold.op {
+                        FoldOp::Add => "+",
+                        FoldOp::Min => "min",
+                        FoldOp::Max => "max",
+                        FoldOp::NanMax => "nanmax",
+                    };
+                    self.line(depth + 1, &format!("{} {op}= x{}", self.view(&fold.into), fold.value))?;
+                }
+                Ok(())
             }
             Stmt::Contract { shape, acc, a, b, atom, unroll } => {
                 let acc = &self.kernel.tiles[*acc].name;
@@ -153,21 +174,46 @@ impl Text<'_> {
         }
         text
     }
-}
 
-fn scalar(expr: &Scalar, args: &[String]) -> String {
-    match expr {
-        Scalar::Arg(position) => args[*position].clone(),
-        Scalar::Const(value) => format!("{value:?}"),
-        Scalar::Unary(UnaryOp::Neg, value) => format!("-({})", scalar(value, args)),
-        Scalar::Binary(op, lhs, rhs) => {
-            let (lhs, rhs) = (scalar(lhs, args), scalar(rhs, args));
-            match op {
-                BinaryOp::Add => format!("({lhs} + {rhs})"),
-                BinaryOp::Sub => format!("({lhs} - {rhs})"),
-                BinaryOp::Mul => format!("({lhs} * {rhs})"),
-                BinaryOp::Min => format!("min({lhs}, {rhs})"),
-                BinaryOp::Max => format!("max({lhs}, {rhs})"),
+    fn scalar(&self, expr: &Scalar, args: &[String]) -> String {
+        match expr {
+            Scalar::Arg(position) => args[*position].clone(),
+            Scalar::Let(position) => format!("x{position}"),
+            Scalar::Const(value) => format!("{value:?}"),
+            Scalar::Position(index) => format!("position({})", self.index(index)),
+            Scalar::Select(compare, parts) => {
+                let [lhs, rhs, then, otherwise] = &**parts;
+                let compare = match compare {
+                    Compare::Lt => "<",
+                    Compare::Le => "<=",
+                    Compare::Eq => "==",
+                };
+                let [lhs, rhs, then, otherwise] = [lhs, rhs, then, otherwise].map(|part| self.scalar(part, args));
+                format!("({lhs} {compare} {rhs} ? {then} : {otherwise})")
+            }
+            Scalar::Unary(op, value) => {
+                let name = match op {
+                    UnaryOp::Neg => "-",
+                    UnaryOp::Exp => "exp",
+                    UnaryOp::ExpShort => "exp_short",
+                    UnaryOp::Log => "log",
+                    UnaryOp::Tanh => "tanh",
+                    UnaryOp::Erf => "erf",
+                    UnaryOp::Sqrt => "sqrt",
+                    UnaryOp::Recip => "recip",
+                };
+                format!("{name}({})", self.scalar(value, args))
+            }
+            Scalar::Binary(op, lhs, rhs) => {
+                let (lhs, rhs) = (self.scalar(lhs, args), self.scalar(rhs, args));
+                match op {
+                    BinaryOp::Add => format!("({lhs} + {rhs})"),
+                    BinaryOp::Sub => format!("({lhs} - {rhs})"),
+                    BinaryOp::Mul => format!("({lhs} * {rhs})"),
+                    BinaryOp::Div => format!("({lhs} / {rhs})"),
+                    BinaryOp::Min => format!("min({lhs}, {rhs})"),
+                    BinaryOp::Max => format!("max({lhs}, {rhs})"),
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Rules every tile program obeys; a family that breaks one is refused before lowering.
 
-use super::{Access, Cond, Kernel, LoopKind, Place, Program, Space, Stmt, View};
+use super::{Access, Cond, Kernel, LoopKind, Place, Program, Scalar, Space, Stmt, View};
 use crate::index::{Index, Var};
 
 /// The rule a program breaks.
@@ -60,6 +60,20 @@ pub enum TileError {
     /// Loops over cores or one grid dimension are nested.
     #[error("loops over cores (or one grid dimension) are nested")]
     NestedParallel,
+    /// A value of a sweep that does not exist yet, or an argument that does not exist.
+    #[error("value {position} of a {what} does not exist where it is used")]
+    Value {
+        /// `sweep` or `map`.
+        what: &'static str,
+        /// Position asked for.
+        position: usize,
+    },
+    /// The folds of a sweep keep different dimensions, or all of them.
+    #[error("the folds of a sweep must fold the same dimensions, at least one; {place} does not")]
+    Folds {
+        /// Name of the buffer or tile.
+        place: String,
+    },
     /// The layout of a tile maps two coordinates to one place.
     #[error("the layout of tile {tile} is not injective or has another shape")]
     Layout {
@@ -134,10 +148,34 @@ impl Check<'_> {
                 self.written(dst, shape.len())
             }
             Stmt::Fill { tile, .. } => self.tile(*tile).map(|_| ()),
-            Stmt::Map { shape, dst, args, .. } => {
+            Stmt::Map { shape, dst, args, expr } => {
                 self.shape(shape)?;
                 args.iter().try_for_each(|arg| self.view(arg, shape.len(), &[]))?;
+                self.scalar(expr, shape.len(), args.len(), 0, "map")?;
                 self.written(dst, shape.len())
+            }
+            Stmt::Sweep { shape, args, lets, stores, folds, .. } => {
+                self.shape(shape)?;
+                args.iter().try_for_each(|arg| self.view(arg, shape.len(), &[]))?;
+                for (before, expr) in lets.iter().enumerate() {
+                    self.scalar(expr, shape.len(), args.len(), before, "sweep")?;
+                }
+                let used = stores.iter().map(|(_, value)| *value).chain(folds.iter().map(|fold| fold.value));
+                if let Some(position) = used.into_iter().find(|value| *value >= lets.len()) {
+                    return Err(TileError::Value { what: "sweep", position });
+                }
+                let written = stores.iter().map(|(view, _)| view).chain(folds.iter().map(|fold| &fold.into));
+                written.into_iter().try_for_each(|view| self.written(view, shape.len()))?;
+                let kept = |view: &View| {
+                    let uses = |dim: usize| view.index.iter().any(|index| index.uses_coord(dim));
+                    (0..shape.len()).map(uses).collect::<Vec<bool>>()
+                };
+                for fold in folds {
+                    if kept(&fold.into) != kept(&folds[0].into) || !kept(&fold.into).contains(&false) {
+                        return Err(TileError::Folds { place: self.name(&fold.into) });
+                    }
+                }
+                Ok(())
             }
             Stmt::Contract { shape, acc, a, b, .. } => {
                 self.shape(shape)?;
@@ -154,6 +192,36 @@ impl Check<'_> {
                 Err(TileError::Missing { what: "pipe", position: *pipe })
             }
             Stmt::Pipe { .. } => Ok(()),
+        }
+    }
+
+    fn scalar(
+        &self,
+        expr: &Scalar,
+        dims: usize,
+        args: usize,
+        lets: usize,
+        what: &'static str,
+    ) -> Result<(), TileError> {
+        let missing = |position: usize| Err(TileError::Value { what, position });
+        match expr {
+            Scalar::Arg(position) if *position >= args => missing(*position),
+            Scalar::Let(position) if *position >= lets => missing(*position),
+            Scalar::Arg(_) | Scalar::Let(_) | Scalar::Const(_) => Ok(()),
+            Scalar::Position(index) => self.index(index, dims, "a position"),
+            Scalar::Select(_, parts) => parts.iter().try_for_each(|part| self.scalar(part, dims, args, lets, what)),
+            Scalar::Unary(_, value) => self.scalar(value, dims, args, lets, what),
+            Scalar::Binary(_, lhs, rhs) => {
+                self.scalar(lhs, dims, args, lets, what)?;
+                self.scalar(rhs, dims, args, lets, what)
+            }
+        }
+    }
+
+    fn name(&self, view: &View) -> String {
+        match view.place {
+            Place::Buffer(position) => self.kernel.buffers[position].name.clone(),
+            Place::Tile(position) => self.kernel.tiles[position].name.clone(),
         }
     }
 

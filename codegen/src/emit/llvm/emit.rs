@@ -14,6 +14,7 @@ use inkwell::{FloatPredicate, IntPredicate};
 
 use super::EmitError;
 use crate::lane::{BinOp, Builtin, CmpOp, Elem, Kernel, Op, Slot, Stmt, Type, Value};
+use crate::tile::UnaryOp;
 
 /// Emits a kernel into a module.
 pub(super) fn emit<'ctx>(
@@ -53,7 +54,7 @@ pub(super) fn emit<'ctx>(
 
 pub(super) struct Emitter<'a, 'ctx> {
     pub(super) context: &'ctx Context,
-    module: &'a Module<'ctx>,
+    pub(super) module: &'a Module<'ctx>,
     pub(super) builder: Builder<'ctx>,
     pub(super) kernel: &'a Kernel,
     pub(super) function: FunctionValue<'ctx>,
@@ -112,18 +113,21 @@ impl<'ctx> Emitter<'_, 'ctx> {
         match elem {
             Elem::Index => self.context.i64_type(),
             Elem::I32 => self.context.i32_type(),
-            Elem::Bool | Elem::F32 => self.context.bool_type(),
+            Elem::I8 | Elem::U8 => self.context.i8_type(),
+            Elem::Bool | Elem::F32 | Elem::F16 | Elem::Bf16 => self.context.bool_type(),
         }
     }
 
     pub(super) fn ty(&self, ty: Type) -> BasicTypeEnum<'ctx> {
         let lanes = u32::from(ty.lanes);
-        match (ty.elem, lanes) {
-            (Elem::F32, 1) => self.context.f32_type().into(),
-            (Elem::F32, _) => self.context.f32_type().vec_type(lanes).into(),
-            (elem, 1) => self.int_type(elem).into(),
-            (elem, _) => self.int_type(elem).vec_type(lanes).into(),
-        }
+        let float = match ty.elem {
+            Elem::F32 => self.context.f32_type(),
+            Elem::F16 => self.context.f16_type(),
+            Elem::Bf16 => self.context.bf16_type(),
+            elem if lanes == 1 => return self.int_type(elem).into(),
+            elem => return self.int_type(elem).vec_type(lanes).into(),
+        };
+        if lanes == 1 { float.into() } else { float.vec_type(lanes).into() }
     }
 
     pub(super) fn value(&self, value: Value) -> BasicValueEnum<'ctx> {
@@ -141,11 +145,14 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 self.values[value.0 as usize] = Some(self.op(ty, op)?);
             }
             Stmt::Set(slot, value) => self.slots[slot.0 as usize] = Some(self.value(*value)),
-            Stmt::Store { at, value, mask } => self.store(at, *value, *mask)?,
+            Stmt::Store { at, value, mask, stream } => self.store(at, *value, *mask, *stream)?,
             Stmt::Scatter { at, indices, value, mask } => self.scatter(at, *indices, *value, *mask)?,
             Stmt::For { index, lo, hi, step, body } => self.for_loop(*index, [*lo, *hi, *step], body)?,
             Stmt::If { cond, then, otherwise } => self.if_else(*cond, then, otherwise)?,
             Stmt::Barrier => return Err(EmitError::Unsupported { what: "a workgroup barrier on a CPU core" }),
+            Stmt::Fence => {
+                self.call("llvm.x86.sse.sfence", &[], &[])?;
+            }
             Stmt::Prefetch { at } => {
                 let pointer = self.address(at)?;
                 let i32 = self.context.i32_type();
@@ -297,11 +304,35 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let lane = self.context.i32_type().const_int(u64::from(*lane), false);
                 self.builder.build_extract_element(self.value(*value).into_vector_value(), lane, "")?
             }
-            Op::Convert(value) => {
-                let from = self.value(*value).into_int_value();
-                let to = self.int_type(ty.elem);
-                self.builder.build_int_cast_sign_flag(from, to, true, "")?.into()
+            Op::Convert(value) => self.convert(ty, self.kernel.values[value.0 as usize], self.value(*value))?,
+            Op::Bitcast(value) => self.builder.build_bit_cast(self.value(*value), self.ty(ty), "")?,
+            Op::Shuffle(a, b, lanes) => {
+                let i32 = self.context.i32_type();
+                let lanes: Vec<_> = lanes.iter().map(|lane| i32.const_int(u64::from(*lane), false)).collect();
+                let mask = inkwell::types::VectorType::const_vector(&lanes);
+                let (a, b) = (self.value(*a).into_vector_value(), self.value(*b).into_vector_value());
+                let shuffled = self.builder.build_shuffle_vector(a, b, mask, "")?;
+                if ty.lanes == 1 {
+                    self.builder.build_extract_element(shuffled, i32.const_zero(), "")?
+                } else {
+                    shuffled.into()
+                }
             }
+            Op::Round(value) => {
+                let call = self.call("llvm.roundeven", &[self.ty(ty)], &[self.value(*value).into()])?;
+                self.result(call)
+            }
+            Op::Scale(value, power) => self.scale(ty, self.value(*value), self.value(*power))?,
+            Op::Math(UnaryOp::Sqrt, value) => {
+                let call = self.call("llvm.sqrt", &[self.ty(ty)], &[self.value(*value).into()])?;
+                self.result(call)
+            }
+            Op::Math(UnaryOp::Recip, value) => {
+                let one = self.context.f32_type().const_float(1.0);
+                let one = if lanes == 1 { one.into() } else { self.splat_constant(one.into(), ty)? };
+                self.float_bin(BinOp::Div, one, self.value(*value))?
+            }
+            Op::Math(..) => return Err(EmitError::Unsupported { what: "functions that the lowering expands" }),
             Op::Bin(op, lhs, rhs) => self.bin(ty, *op, self.value(*lhs), self.value(*rhs))?,
             Op::Fma(a, b, c) => {
                 let args = [self.value(*a).into(), self.value(*b).into(), self.value(*c).into()];
@@ -312,6 +343,14 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 BasicValueEnum::VectorValue(value) => self.builder.build_float_neg(value, "")?.into(),
                 value => self.builder.build_float_neg(value.into_float_value(), "")?.into(),
             },
+            Op::Cmp(op, lhs, rhs) if self.kernel.values[lhs.0 as usize].elem.is_float() => {
+                let predicate = match op {
+                    CmpOp::Lt => FloatPredicate::OLT,
+                    CmpOp::Le => FloatPredicate::OLE,
+                    CmpOp::Eq => FloatPredicate::OEQ,
+                };
+                self.float_compare(predicate, self.value(*lhs), self.value(*rhs))?
+            }
             Op::Cmp(op, lhs, rhs) => {
                 let predicate = match op {
                     CmpOp::Lt => IntPredicate::SLT,
@@ -380,7 +419,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         lhs: BasicValueEnum<'ctx>,
         rhs: BasicValueEnum<'ctx>,
     ) -> Result<BasicValueEnum<'ctx>, EmitError> {
-        if ty.elem == Elem::F32 {
+        if ty.elem.is_float() {
             return self.float_bin(op, lhs, rhs);
         }
         Ok(match op {
@@ -393,12 +432,38 @@ impl<'ctx> Emitter<'_, 'ctx> {
             BinOp::Rem => int!(self, build_int_unsigned_rem, lhs, rhs),
             BinOp::Xor => int!(self, build_xor, lhs, rhs),
             BinOp::And => int!(self, build_and, lhs, rhs),
+            BinOp::Shl => int!(self, build_left_shift, lhs, rhs),
+            BinOp::Shr => match (lhs, rhs) {
+                (BasicValueEnum::VectorValue(lhs), BasicValueEnum::VectorValue(rhs)) => {
+                    self.builder.build_right_shift(lhs, rhs, true, "")?.into()
+                }
+                (lhs, rhs) => {
+                    self.builder.build_right_shift(lhs.into_int_value(), rhs.into_int_value(), true, "")?.into()
+                }
+            },
             BinOp::Min | BinOp::Max => {
                 let name = if op == BinOp::Min { "llvm.smin" } else { "llvm.smax" };
                 let call = self.call(name, &[self.ty(ty)], &[lhs.into(), rhs.into()])?;
                 self.result(call)
             }
         })
+    }
+
+    fn float_compare(
+        &self,
+        predicate: FloatPredicate,
+        lhs: BasicValueEnum<'ctx>,
+        rhs: BasicValueEnum<'ctx>,
+    ) -> Result<BasicValueEnum<'ctx>, BuilderError> {
+        match (lhs, rhs) {
+            (BasicValueEnum::VectorValue(lhs), BasicValueEnum::VectorValue(rhs)) => {
+                Ok(self.builder.build_float_compare(predicate, lhs, rhs, "")?.into())
+            }
+            (lhs, rhs) => {
+                let (lhs, rhs) = (lhs.into_float_value(), rhs.into_float_value());
+                Ok(self.builder.build_float_compare(predicate, lhs, rhs, "")?.into())
+            }
+        }
     }
 
     fn float_bin(
@@ -415,18 +480,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
             BinOp::Min | BinOp::Max => {
                 // An ordered comparison and a select: one instruction, and the right operand when one is NaN.
                 let predicate = if op == BinOp::Min { FloatPredicate::OLT } else { FloatPredicate::OGT };
-                let mask = match (lhs, rhs) {
-                    (BasicValueEnum::VectorValue(lhs), BasicValueEnum::VectorValue(rhs)) => {
-                        self.builder.build_float_compare(predicate, lhs, rhs, "")?.into()
-                    }
-                    (lhs, rhs) => {
-                        let (lhs, rhs) = (lhs.into_float_value(), rhs.into_float_value());
-                        self.builder.build_float_compare(predicate, lhs, rhs, "")?.into()
-                    }
-                };
+                let mask = self.float_compare(predicate, lhs, rhs)?;
                 self.select(mask, lhs, rhs)?
             }
-            BinOp::Rem | BinOp::Xor | BinOp::And => {
+            BinOp::Rem | BinOp::Xor | BinOp::And | BinOp::Shl | BinOp::Shr => {
                 return Err(EmitError::Unsupported { what: "integer operations on floats" });
             }
         })

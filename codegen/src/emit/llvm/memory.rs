@@ -6,7 +6,7 @@ use inkwell::values::{AsValueRef, BasicValue, BasicValueEnum, CallSiteValue, Int
 
 use super::EmitError;
 use super::emit::Emitter;
-use crate::lane::{Address, Mem, Type, Value};
+use crate::lane::{Address, Elem, Mem, Type, Value};
 
 impl<'ctx> Emitter<'_, 'ctx> {
     /// Memory accesses carry their alignment as an attribute of the pointer parameter.
@@ -23,15 +23,25 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Mem::Shared(_) => return Err(EmitError::Unsupported { what: "workgroup-shared memory on a CPU core" }),
         };
         let index = self.value(at.index).into_int_value();
-        let float = self.context.f32_type();
+        let element = self.element(at.mem);
         // SAFETY: plain address arithmetic without inbounds: nothing is claimed about the result.
-        let pointer = unsafe { self.builder.build_gep(float, base, &[index], "")? };
+        let pointer = unsafe { self.builder.build_gep(element, base, &[index], "")? };
         if at.offset == 0 {
             return Ok(pointer);
         }
         let offset = self.context.i64_type().const_int(at.offset.cast_unsigned(), true);
         // SAFETY: as above.
-        Ok(unsafe { self.builder.build_gep(float, pointer, &[offset], "")? })
+        Ok(unsafe { self.builder.build_gep(element, pointer, &[offset], "")? })
+    }
+
+    /// The type of one element of a memory.
+    fn element(&self, mem: Mem) -> BasicTypeEnum<'ctx> {
+        let dtype = match mem {
+            Mem::Buffer(position) => self.kernel.buffers[position].dtype,
+            Mem::Scratch(position) => self.kernel.scratch[position].dtype,
+            Mem::Shared(position) => self.kernel.shared[position].dtype,
+        };
+        self.ty(Type { elem: Elem::of(dtype), lanes: 1 })
     }
 
     fn zero(&self, ty: Type) -> BasicValueEnum<'ctx> {
@@ -128,9 +138,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// The vector of addresses `at + indices`.
     fn pointers(&self, at: &Address, indices: Value) -> Result<VectorValue<'ctx>, EmitError> {
         let base = self.address(at)?;
-        let float = self.context.f32_type();
+        let element = self.element(at.mem);
         let mut index = self.value(indices).as_value_ref();
-        let type_ref = float.as_type_ref();
+        let type_ref = element.as_type_ref();
         let builder = self.builder.as_mut_ptr();
         // SAFETY: inkwell has no vector-of-pointers GEP; builder, type, base and index live in one context.
         let pointers = unsafe {
@@ -147,7 +157,13 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(unsafe { VectorValue::new(pointers) })
     }
 
-    pub(super) fn store(&mut self, at: &Address, value: Value, mask: Option<Value>) -> Result<(), EmitError> {
+    pub(super) fn store(
+        &mut self,
+        at: &Address,
+        value: Value,
+        mask: Option<Value>,
+        stream: bool,
+    ) -> Result<(), EmitError> {
         let data = self.value(value);
         let lanes = self.kernel.values[value.0 as usize].lanes;
         match mask {
@@ -155,6 +171,14 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let pointer = self.address(at)?;
                 let store = self.builder.build_store(pointer, data)?;
                 store.set_alignment(at.align).map_err(|_| EmitError::Unsupported { what: "this alignment" })?;
+                // A streaming store of less than a whole aligned vector falls apart into many.
+                let bytes = u32::from(lanes) * 4;
+                if stream && lanes > 1 && at.align >= bytes {
+                    let kind = self.context.get_kind_id("nontemporal");
+                    let one = self.context.i32_type().const_int(1, false);
+                    let node = self.context.metadata_node(&[one.into()]);
+                    store.set_metadata(node, kind).map_err(|_| EmitError::Unsupported { what: "streaming stores" })?;
+                }
             }
             Some(mask) if lanes == 1 => {
                 let cond = self.value(mask).into_int_value();
@@ -162,7 +186,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let after = self.context.append_basic_block(self.function, "");
                 self.builder.build_conditional_branch(cond, then, after)?;
                 self.builder.position_at_end(then);
-                self.store(at, value, None)?;
+                self.store(at, value, None, false)?;
                 self.builder.build_unconditional_branch(after)?;
                 self.builder.position_at_end(after);
             }

@@ -2,6 +2,7 @@
 //!
 //! Compilation can abort the process (LLVM reports some faults that way), so candidates are compiled in workers.
 
+mod convert;
 mod emit;
 mod jit;
 mod memory;

@@ -352,11 +352,14 @@ impl<'a> Family<'a> {
         }
         let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
-        let map = |args: Vec<View>, expr: Scalar| Stmt::Map {
-            shape: vec![Index::of(row.size), Index::of(col.size)],
-            dst: out.clone(),
-            args,
-            expr,
+        let map = |args: Vec<View>, mut lets: Vec<Scalar>, expr: Scalar| {
+            let shape = vec![Index::of(row.size), Index::of(col.size)];
+            if lets.is_empty() {
+                return Stmt::Map { shape, dst: out.clone(), args, expr };
+            }
+            lets.push(expr);
+            let stores = vec![(out.clone(), lets.len() - 1)];
+            Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1 }
         };
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.
         let mut before = out.clone();
@@ -368,11 +371,12 @@ impl<'a> Family<'a> {
                 args.push(before.clone());
                 value = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(value));
             }
-            let (expr, mut side) = epilogue(self.view, value, args.len(), &point);
+            let mut lets = Vec::new();
+            let (expr, mut side) = epilogue(self.view, value, args.len(), &point, &mut lets);
             // Side operands exist where the output does.
             side.iter_mut().for_each(|view| view.guards.extend(out.guards.iter().cloned()));
             args.extend(side);
-            vec![map(args, expr)]
+            vec![map(args, lets, expr)]
         };
         let blocks_of_k = self.k.div_ceil(self.schedule.kc);
         if blocks_of_k == 1 {
@@ -382,7 +386,7 @@ impl<'a> Family<'a> {
             return finish(true);
         }
         let sum = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(Scalar::Arg(0)));
-        let partial = vec![map(vec![acc.clone(), before.clone()], sum)];
+        let partial = vec![map(vec![acc.clone(), before.clone()], Vec::new(), sum)];
         let last = Cond::Eq(at_k.clone(), Index::of(blocks_of_k - 1));
         vec![Stmt::If { cond: last, then: finish(true), otherwise: partial }]
     }

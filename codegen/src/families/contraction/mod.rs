@@ -5,10 +5,10 @@ pub mod cpu;
 pub mod simt;
 
 use search_space::families::contraction::{ContractionView, Group, OperandMap};
-use search_space::workload::EpilogueStep;
 
+use super::elementwise;
 use crate::index::{Index, Var};
-use crate::tile::{Access, BinaryOp, Buffer, Guard, Place, Scalar, Source, UnaryOp, View};
+use crate::tile::{Access, Buffer, Guard, Place, Scalar, Source, View};
 
 /// Fused coordinates of one point (or window) of a contraction.
 #[derive(Clone, Debug)]
@@ -98,70 +98,32 @@ pub fn buffers(view: &ContractionView) -> Vec<Buffer> {
                 len: workload.operand_len(position),
                 align: operand.align,
                 access: if output { Access::ReadWrite } else { Access::Read },
+                stream: false,
             }
         })
         .collect()
 }
 
 /// The epilogue applied to `value`: side operands become arguments `first_arg, first_arg + 1, ...`, whose views at
-/// `point` are returned beside the expression.
-pub fn epilogue(view: &ContractionView, value: Scalar, first_arg: usize, point: &Point) -> (Scalar, Vec<View>) {
+/// `point` are returned beside the expression. Values that are used more than once are added to `lets`.
+pub fn epilogue(
+    view: &ContractionView,
+    value: Scalar,
+    first_arg: usize,
+    point: &Point,
+    lets: &mut Vec<Scalar>,
+) -> (Scalar, Vec<View>) {
     let mut args = Vec::new();
     let mut value = value;
-    let binary = |op, lhs, rhs| Scalar::Binary(op, Box::new(lhs), Box::new(rhs));
     for step in &view.workload.epilogue {
-        value = match step {
-            EpilogueStep::Bias(name) | EpilogueStep::Add(name) => {
-                let is_named = |map: &&OperandMap| view.workload.operands[map.operand].name == *name;
-                let map = view.side.iter().find(is_named).expect("invariant: validated workloads name their operands");
-                let (index, guards) = element(view, map, point);
-                args.push(View { place: Place::Buffer(map.operand), index: vec![index], guards });
-                binary(BinaryOp::Add, value, Scalar::Arg(first_arg + args.len() - 1))
-            }
-            // The constant comes first: these operations give their right operand when one is NaN, and NaN must stay.
-            EpilogueStep::Relu => binary(BinaryOp::Max, Scalar::Const(0.0), value),
-            EpilogueStep::Clip(lo, hi) => {
-                binary(BinaryOp::Min, Scalar::Const(*hi), binary(BinaryOp::Max, Scalar::Const(*lo), value))
-            }
-            EpilogueStep::Scale(factor) => binary(BinaryOp::Mul, value, Scalar::Const(*factor)),
-            EpilogueStep::GeluErf | EpilogueStep::GeluTanh | EpilogueStep::Silu | EpilogueStep::Cast(_) => {
-                unreachable!("invariant: ContractionView::new refuses these steps")
-            }
-        };
+        let side = step.operand().map(|name| {
+            let is_named = |map: &&OperandMap| view.workload.operands[map.operand].name == *name;
+            let map = view.side.iter().find(is_named).expect("invariant: validated workloads name their operands");
+            let (index, guards) = element(view, map, point);
+            args.push(View { place: Place::Buffer(map.operand), index: vec![index], guards });
+            Scalar::Arg(first_arg + args.len() - 1)
+        });
+        value = elementwise::step(step, value, side, lets);
     }
     (value, args)
-}
-
-/// Used by scalar evaluation everywhere.
-impl Scalar {
-    /// The value for given arguments, in binary64.
-    pub fn eval(&self, args: &[f64]) -> f64 {
-        match self {
-            Scalar::Arg(position) => args[*position],
-            Scalar::Const(value) => *value,
-            Scalar::Unary(UnaryOp::Neg, value) => -value.eval(args),
-            Scalar::Binary(op, lhs, rhs) => {
-                let (lhs, rhs) = (lhs.eval(args), rhs.eval(args));
-                match op {
-                    BinaryOp::Add => lhs + rhs,
-                    BinaryOp::Sub => lhs - rhs,
-                    BinaryOp::Mul => lhs * rhs,
-                    BinaryOp::Min => {
-                        if lhs < rhs {
-                            lhs
-                        } else {
-                            rhs
-                        }
-                    }
-                    BinaryOp::Max => {
-                        if lhs > rhs {
-                            lhs
-                        } else {
-                            rhs
-                        }
-                    }
-                }
-            }
-        }
-    }
 }

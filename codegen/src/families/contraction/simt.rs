@@ -203,7 +203,9 @@ fn store(view: &ContractionView, base: &Point, (m, bm): (u64, u64), (n, bn): (u6
     guards.extend(inside.clone());
     let dst = View { place: Place::Buffer(view.out.operand), index: vec![index], guards };
     let acc = View { place: Place::Tile(ACC), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
-    let (expr, side) = epilogue(view, Scalar::Arg(0), 1, &point);
+    let mut lets = Vec::new();
+    let (expr, side) = epilogue(view, Scalar::Arg(0), 1, &point, &mut lets);
+    let expr = expr.inlined(&lets);
     let mut args = vec![acc];
     for mut arg in side {
         arg.guards.extend(inside.iter().filter(|guard| uses_any(&arg.index[0], &guard.index)).cloned());

@@ -35,7 +35,12 @@ fn block(body: &[Stmt], upper: &mut HashMap<Value, i64>) -> u64 {
                 trips.saturating_mul(block(body, upper).saturating_add(1))
             }
             Stmt::If { then, otherwise, .. } => block(then, upper).max(block(otherwise, upper)),
-            Stmt::Set(..) | Stmt::Store { .. } | Stmt::Scatter { .. } | Stmt::Barrier | Stmt::Prefetch { .. } => 0,
+            Stmt::Set(..)
+            | Stmt::Store { .. }
+            | Stmt::Scatter { .. }
+            | Stmt::Barrier
+            | Stmt::Fence
+            | Stmt::Prefetch { .. } => 0,
         };
         total = total.saturating_add(inside);
     }

@@ -25,6 +25,7 @@ use search_space::target::Limits;
 use search_space::workload::DType;
 
 use super::LowerError;
+use super::math::{self, Functions};
 use crate::index::{Index, Var};
 use crate::lane::build::Builder;
 use crate::lane::{self, Array, BinOp, Builtin, CmpOp, Elem, Mem, Type, Value};
@@ -217,6 +218,7 @@ impl Scope<'_> {
                 Ok(())
             }
             Stmt::Map { shape, dst, args, expr } => self.map(b, shape, dst, args, expr),
+            Stmt::Sweep { .. } => Err(self.unsupported("a sweep")),
             Stmt::Contract { shape, acc, a, b: right, unroll, .. } => {
                 contract::lower(self, b, shape, *acc, a, right, *unroll)
             }
@@ -361,7 +363,7 @@ impl Scope<'_> {
                         Some(arg) => arg.load(b, &at, width),
                     })
                     .collect();
-                let value = scalar(b, expr, &values, Type::F32.with_lanes(width));
+                let value = self.scalar(b, expr, &values, Type::F32.with_lanes(width))?;
                 dst.store(b, &at, value);
                 continue;
             }
@@ -375,11 +377,36 @@ impl Scope<'_> {
                         Some(arg) => arg.moved(dim, step).load(b, &at, 1),
                     })
                     .collect();
-                let value = scalar(b, expr, &values, Type::F32);
+                let value = self.scalar(b, expr, &values, Type::F32)?;
                 dst.moved(dim, step).store(b, &at, value);
             }
         }
         Ok(())
+    }
+
+    /// The value of a scalar expression.
+    fn scalar(&self, b: &mut Builder, expr: &Scalar, args: &[Value], ty: Type) -> Result<Value, SimtError> {
+        debug_assert_eq!(ty.elem, Elem::F32, "invariant: checked by lower_kernel");
+        Ok(match expr {
+            Scalar::Arg(position) => args[*position],
+            Scalar::Const(value) => b.float(ty, *value),
+            Scalar::Unary(op, x) => {
+                let x = self.scalar(b, x, args, ty)?;
+                match op {
+                    // WGSL's own logarithm is as good as a polynomial.
+                    UnaryOp::Log => b.math(*op, x),
+                    op => math::unary(b, *op, x, Functions::Exponential),
+                }
+            }
+            Scalar::Binary(op, lhs, rhs) => {
+                let op = BinOp::from(*op);
+                let (lhs, rhs) = (self.scalar(b, lhs, args, ty)?, self.scalar(b, rhs, args, ty)?);
+                b.bin(op, lhs, rhs)
+            }
+            Scalar::Let(_) | Scalar::Position(_) | Scalar::Select(..) => {
+                return Err(self.unsupported("positions and choices"));
+            }
+        })
     }
 
     /// The register tile that a view reads element by element, as a whole.
@@ -399,22 +426,4 @@ fn copy_factors(rank: usize) -> Vec<i64> {
     let mut factors = vec![1; rank];
     factors[rank - 1] = 0;
     factors
-}
-
-/// The value of a scalar expression.
-fn scalar(b: &mut Builder, expr: &Scalar, args: &[Value], ty: Type) -> Value {
-    debug_assert_eq!(ty.elem, Elem::F32, "invariant: checked by lower_kernel");
-    match expr {
-        Scalar::Arg(position) => args[*position],
-        Scalar::Const(value) => b.float(ty, *value),
-        Scalar::Unary(UnaryOp::Neg, x) => {
-            let x = scalar(b, x, args, ty);
-            b.neg(x)
-        }
-        Scalar::Binary(op, lhs, rhs) => {
-            let op = BinOp::from(*op);
-            let (lhs, rhs) = (scalar(b, lhs, args, ty), scalar(b, rhs, args, ty));
-            b.bin(op, lhs, rhs)
-        }
-    }
 }

@@ -1,0 +1,47 @@
+//! Contractions into register tiles.
+
+use super::Lowering;
+use crate::atoms::Atom;
+use crate::index::Index;
+use crate::lane::Value;
+use crate::tile::{Guard, View};
+
+impl Lowering<'_> {
+    pub(super) fn contract(&mut self, shape: &[Index; 3], acc: usize, a: &View, b: &View, atom: &Atom, unroll: u64) {
+        let registers = self.registers[acc].clone().expect("invariant: accumulators are register tiles (verifier)");
+        let lanes = u16::try_from(atom.shape.1).expect("invariant: atoms are narrow");
+        let columns = shape[1].as_const().expect("invariant: n is constant (verifier)");
+        let extent = self.builder.index(&shape[2]);
+        let unroll = i64::try_from(unroll).expect("invariant: unroll factors are small");
+        let (rows, vectors) = (registers.slots.len(), registers.slots[0].len());
+        self.unrolled(extent, unroll, &mut |this, k| {
+            let columns_of: Vec<Value> = (0..vectors)
+                .map(|vector| {
+                    let start = i64::try_from(vector).expect("invariant: few vectors") * i64::from(lanes);
+                    let coord = Index::Const(start) + Index::Coord(1);
+                    let view = b.at(&[Index::ZERO, coord, k.clone()]);
+                    let left = columns - start;
+                    let partial = (left < i64::from(lanes)).then(|| {
+                        let guard = Guard { index: Index::Coord(1), bound: Index::Const(left) };
+                        this.guard_mask(&guard, 1, lanes)
+                    });
+                    let mask = this.mask(&view, 1, lanes, partial);
+                    this.read(&view, 1, lanes, mask)
+                })
+                .collect();
+            for row in 0..rows {
+                let at = Index::Const(i64::try_from(row).expect("invariant: few rows"));
+                let view = a.at(&[at, Index::ZERO, k.clone()]);
+                let mask = this.mask(&view, usize::MAX, 1, None);
+                let scalar = this.read(&view, usize::MAX, 1, mask);
+                let splat = this.builder.splat(scalar, lanes);
+                for (vector, &column) in columns_of.iter().enumerate() {
+                    let slot = registers.slots[row][vector];
+                    let sum = this.builder.read(slot);
+                    let sum = this.builder.fma(splat, column, sum);
+                    this.builder.set(slot, sum);
+                }
+            }
+        });
+    }
+}
