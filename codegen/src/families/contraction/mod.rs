@@ -124,7 +124,15 @@ pub fn epilogue(view: &ContractionView, value: Scalar, first_arg: usize, point: 
                 binary(BinaryOp::Min, Scalar::Const(*hi), binary(BinaryOp::Max, Scalar::Const(*lo), value))
             }
             EpilogueStep::Scale(factor) => binary(BinaryOp::Mul, value, Scalar::Const(*factor)),
-            EpilogueStep::GeluErf | EpilogueStep::GeluTanh | EpilogueStep::Silu | EpilogueStep::Cast(_) => {
+            EpilogueStep::GeluErf
+            | EpilogueStep::GeluTanh
+            | EpilogueStep::Silu
+            | EpilogueStep::Mul(_)
+            | EpilogueStep::Exp
+            | EpilogueStep::Log
+            | EpilogueStep::Tanh
+            | EpilogueStep::Erf
+            | EpilogueStep::Cast(_) => {
                 unreachable!("invariant: ContractionView::new refuses these steps")
             }
         };
