@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use search_space::families::contraction::{ContractionView, vulkan};
 use search_space::target::Limits;
-use search_space::workload::{Conv2dSpec, MatmulSpec};
+use search_space::workload::{Activation, Conv2dSpec, MatmulSpec};
 use search_space::{Schedule, Target, Workload, families, samples};
 use tilewright_codegen::emit::wgsl::{self, WgslError};
 use tilewright_codegen::lower::simt::loop_iterations;
@@ -23,7 +23,7 @@ fn matmul(m: u64, n: u64, k: u64) -> Workload {
 
 fn convolution() -> Workload {
     let spec = Conv2dSpec { stride_h: 2, stride_w: 2, pad_top: 1, pad_left: 1, ..Conv2dSpec::new(1, 3, 8, 8, 6, 3, 3) };
-    Conv2dSpec { bias: true, relu: true, ..spec }.workload().unwrap()
+    Conv2dSpec { bias: true, activation: Some(Activation::Relu), ..spec }.workload().unwrap()
 }
 
 fn schedule(text: &str) -> Schedule {

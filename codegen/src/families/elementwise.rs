@@ -18,6 +18,11 @@ pub fn step(step: &EpilogueStep, value: Scalar, side: Option<Scalar>, lets: &mut
         EpilogueStep::Clip(lo, hi) => {
             binary(BinaryOp::Min, Scalar::Const(*hi), binary(BinaryOp::Max, Scalar::Const(*lo), value))
         }
+        EpilogueStep::Mul(_) => mul(value, side()),
+        EpilogueStep::Exp => unary(UnaryOp::Exp, value),
+        EpilogueStep::Log => unary(UnaryOp::Log, value),
+        EpilogueStep::Tanh => unary(UnaryOp::Tanh, value),
+        EpilogueStep::Erf => unary(UnaryOp::Erf, value),
         EpilogueStep::Scale(factor) => mul(value, Scalar::Const(*factor)),
         // The output's own type is what its memory holds; nothing is left to do.
         EpilogueStep::Cast(_) => value,

@@ -49,6 +49,31 @@ impl<'d> Access<'d> {
     }
 }
 
+impl Access<'_> {
+    /// Appends to `line` the `count` elements along `axis`, all other axes at `coords`; one element without an axis.
+    pub(super) fn read_line(&self, coords: &mut [u64], axis: Option<usize>, count: u64, line: &mut Vec<f64>) {
+        let Some(axis) = axis else {
+            line.push(self.read(coords));
+            return;
+        };
+        let before = coords[axis];
+        if self.bounds.is_empty() {
+            coords[axis] = 0;
+            let (start, step) = (along(self.base, &self.steps, coords), self.steps[axis]);
+            line.extend((0..count).map(|at| {
+                let address = usize::try_from(start.wrapping_add(step.wrapping_mul(at.cast_signed())));
+                self.data[address.expect("invariant: a valid workload reads inside its operands")]
+            }));
+        } else {
+            for at in 0..count {
+                coords[axis] = at;
+                line.push(self.read(coords));
+            }
+        }
+        coords[axis] = before;
+    }
+}
+
 /// Base address and step per axis of operand `i` in its physical buffer.
 pub(super) fn addresses(workload: &Workload, i: usize) -> (i64, Vec<i64>) {
     let mut base = 0i64;
@@ -155,4 +180,11 @@ pub(super) fn advance(at: &mut [u64], extents: &[u64]) -> bool {
         *coordinate = 0;
     }
     false
+}
+
+/// Moves `coords` to `values` along `axes`.
+pub(super) fn set(coords: &mut [u64], axes: &[usize], values: &[u64]) {
+    for (axis, value) in axes.iter().zip(values) {
+        coords[*axis] = *value;
+    }
 }

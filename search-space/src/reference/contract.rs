@@ -5,7 +5,7 @@
 //! four terms are added per pass. Single points are computed straight from the definition instead, on the given
 //! buffers, so the two paths check each other.
 
-use super::access::{Access, Packed, addresses, advance, along};
+use super::access::{Access, Packed, addresses, advance, along, set};
 use super::{Problem, ReferenceError};
 use crate::workload::Op;
 
@@ -34,13 +34,7 @@ pub(super) fn evaluate(problem: &Problem<'_>) -> Result<Vec<f64>, ReferenceError
         loops.factors.push(Packed { data: vec![1.0], base: 0, steps: vec![0; workload.axes.len()] });
     }
 
-    let elements = workload.operand_len(problem.output);
-    let length = usize::try_from(elements).ok().filter(|_| elements <= super::MAX_ELEMENTS);
-    let length = length.ok_or_else(|| ReferenceError::TooLarge {
-        operand: workload.operands[problem.output].name.clone(),
-        elements: elements.into(),
-    })?;
-    let mut output = vec![f64::NAN; length];
+    let mut output = problem.buffer()?;
     let (base, steps) = addresses(workload, problem.output);
 
     let outer: Vec<usize> =
@@ -88,17 +82,11 @@ pub(super) fn evaluate(problem: &Problem<'_>) -> Result<Vec<f64>, ReferenceError
 /// One output element, straight from the definition.
 pub(super) fn evaluate_point(problem: &Problem<'_>, point: &[u64]) -> Result<f64, ReferenceError> {
     let workload = problem.workload;
-    let axes = super::output_axes(workload);
-    let extents: Vec<u64> = axes.iter().map(|axis| problem.extents[*axis]).collect();
-    if point.len() != axes.len() || point.iter().zip(&extents).any(|(at, extent)| at >= extent) {
-        return Err(ReferenceError::Point { point: point.into(), extents });
-    }
+    let mut coords = problem.coords(point)?;
     let factors: Vec<Access<'_>> =
         problem.factors.iter().map(|(i, data)| Access::new(workload, *i, data, problem.identity())).collect();
     let reduction: Vec<usize> = (0..workload.axes.len()).filter(|axis| problem.is_reduced(*axis)).collect();
     let sizes: Vec<u64> = reduction.iter().map(|axis| problem.extents[*axis]).collect();
-    let mut coords = vec![0u64; workload.axes.len()];
-    set(&mut coords, &axes, point);
     let mut at = vec![0u64; reduction.len()];
     let mut value = problem.identity();
     loop {
@@ -128,12 +116,6 @@ fn inner_axis(problem: &Problem<'_>) -> Option<usize> {
         let one = matches!(&used[..], [only] if only[..] == [1]);
         (one && problem.extents[*axis] >= 8, problem.extents[*axis])
     })
-}
-
-fn set(coords: &mut [u64], axes: &[usize], values: &[u64]) {
-    for (axis, value) in axes.iter().zip(values) {
-        coords[*axis] = *value;
-    }
 }
 
 /// The larger of two; NaN when one is (`f64::max` would drop it).

@@ -4,6 +4,11 @@
 //! epilogue steps, no tiles. Values stay `f64` throughout; only a `cast` step rounds. NaN propagates through every
 //! step, and padding that is multiplied by an infinite weight gives NaN, as the definition says.
 //!
+//! Row passes and attention are the usual formulas in IEEE arithmetic: softmax subtracts the largest number of the row
+//! (NaN is not one), so a row that holds NaN or plus infinity is NaN throughout (`exp(inf - inf)`), as is one of minus
+//! infinities only; a norm of a row with an infinity or NaN is NaN, except that `rms` divides finite elements by
+//! infinity. Keys that a causal attention hides take no part at all, whatever they hold.
+//!
 //! ```
 //! use tilewright_search_space::{Workload, reference};
 //! let matmul = Workload::parse("matmul m=2 n=1 k=2 dtype=f32")?;
@@ -13,12 +18,15 @@
 //! ```
 
 mod access;
+mod attention;
 mod contract;
 mod epilogue;
+mod map;
+mod rows;
 
 use thiserror::Error;
 
-use crate::workload::{AxisKind, DType, EpilogueStep, InvalidWorkload, Op, Role, Workload, row_major};
+use crate::workload::{AxisKind, EpilogueStep, InvalidWorkload, Op, Role, Workload, row_major};
 use access::Access;
 
 /// Largest buffer [`evaluate`] makes, in elements (8 GiB); beyond it, ask for points.
@@ -60,7 +68,7 @@ pub enum ReferenceError {
     Point {
         /// The point.
         point: Vec<u64>,
-        /// Extents of the batch and parallel axes.
+        /// Extents of the output's axes.
         extents: Vec<u64>,
     },
     /// A buffer too large to evaluate as a whole.
@@ -84,13 +92,21 @@ pub enum ReferenceError {
 /// [`ReferenceError`]: an invalid or unsupported workload, buffers that do not fit, more than [`MAX_ELEMENTS`].
 pub fn evaluate(workload: &Workload, inputs: &[&[f64]]) -> Result<Vec<Vec<f64>>, ReferenceError> {
     let problem = Problem::new(workload, inputs)?;
-    Ok(vec![contract::evaluate(&problem)?])
+    let output = match workload.op {
+        Op::ContractMadd | Op::ContractAdd | Op::ContractMax => contract::evaluate(&problem)?,
+        Op::Map => map::evaluate(&problem)?,
+        Op::Attention { scale, causal } => attention::Attention::new(&problem, scale, causal)?.evaluate()?,
+        Op::RowsSoftmax | Op::RowsLogSoftmax | Op::RowsLayerNorm { .. } | Op::RowsRmsNorm { .. } | Op::RowsArgMax => {
+            rows::evaluate(&problem)?
+        }
+    };
+    Ok(vec![output])
 }
 
 /// Evaluates chosen output elements, whatever the size of the output.
 ///
-/// A point holds one coordinate for each batch and parallel axis, in axis order ([`output_axes`]): `[m, n]` for a
-/// matmul, `[n, k, oh, ow]` for a convolution, `[n, g, k, oh, ow]` with groups. Values come back in the order of the
+/// A point holds one coordinate for each axis of the output, in axis order ([`output_axes`]): `[m, n]` for a matmul or
+/// a softmax, `[n, k, oh, ow]` for a convolution, `[n, g, k, oh, ow]` with groups. Values come back in the order of the
 /// points.
 ///
 /// # Errors
@@ -102,12 +118,23 @@ pub fn evaluate_points(
     points: &[Vec<u64>],
 ) -> Result<Vec<f64>, ReferenceError> {
     let problem = Problem::new(workload, inputs)?;
-    points.iter().map(|point| contract::evaluate_point(&problem, point)).collect()
+    match workload.op {
+        Op::ContractMadd | Op::ContractAdd | Op::ContractMax => {
+            points.iter().map(|point| contract::evaluate_point(&problem, point)).collect()
+        }
+        Op::Map => points.iter().map(|point| map::evaluate_point(&problem, point)).collect(),
+        Op::Attention { scale, causal } => attention::Attention::new(&problem, scale, causal)?.evaluate_points(points),
+        Op::RowsSoftmax | Op::RowsLogSoftmax | Op::RowsLayerNorm { .. } | Op::RowsRmsNorm { .. } | Op::RowsArgMax => {
+            rows::evaluate_points(&problem, points)
+        }
+    }
 }
 
-/// The axes that index an output element: batch and parallel, in axis order.
+/// The axes that index an output element, in axis order: batch and parallel; all axes for row passes other than
+/// arg-max.
 pub fn output_axes(workload: &Workload) -> Vec<usize> {
-    (0..workload.axes.len()).filter(|axis| workload.axes[*axis].kind != AxisKind::Reduction).collect()
+    let all = workload.op.keeps_reduction_axes();
+    (0..workload.axes.len()).filter(|axis| all || workload.axes[*axis].kind != AxisKind::Reduction).collect()
 }
 
 /// Every output point in row-major order, for [`evaluate_points`] and [`output_address`]. Run-time extents count with
@@ -189,6 +216,34 @@ impl<'w> Problem<'w> {
         self.workload.axes[axis].kind == AxisKind::Reduction
     }
 
+    /// The coordinates of an output point, one per axis; those of axes that the output does not have are 0.
+    fn coords(&self, point: &[u64]) -> Result<Vec<u64>, ReferenceError> {
+        let axes = output_axes(self.workload);
+        let extents: Vec<u64> = axes.iter().map(|axis| self.extents[*axis]).collect();
+        if point.len() != axes.len() || point.iter().zip(&extents).any(|(at, extent)| at >= extent) {
+            return Err(ReferenceError::Point { point: point.into(), extents });
+        }
+        let mut coords = vec![0u64; self.extents.len()];
+        access::set(&mut coords, &axes, point);
+        Ok(coords)
+    }
+
+    /// A buffer for the whole output, NaN everywhere.
+    fn buffer(&self) -> Result<Vec<f64>, ReferenceError> {
+        let elements = self.workload.operand_len(self.output);
+        let length = usize::try_from(elements).ok().filter(|_| elements <= MAX_ELEMENTS);
+        let operand = || self.workload.operands[self.output].name.clone();
+        let length =
+            length.ok_or_else(|| ReferenceError::TooLarge { operand: operand(), elements: elements.into() })?;
+        Ok(vec![f64::NAN; length])
+    }
+
+    /// Reads factor `position` of a valid workload from its buffer.
+    fn factor(&self, position: usize) -> Access<'w> {
+        let (operand, data) = self.factors[position];
+        Access::new(self.workload, operand, data, self.identity())
+    }
+
     /// What a reduction over nothing gives, and what elements outside a bound read as.
     fn identity(&self) -> f64 {
         if self.workload.op == Op::ContractMax { f64::NEG_INFINITY } else { 0.0 }
@@ -205,9 +260,6 @@ impl<'w> Problem<'w> {
 fn supported(workload: &Workload) -> Result<(), ReferenceError> {
     let unsupported = |feature: String| Err(ReferenceError::Unsupported { feature });
     let op = workload.op.as_str();
-    if !matches!(workload.op, Op::ContractMadd | Op::ContractAdd | Op::ContractMax) {
-        return unsupported(format!("the operation {op}"));
-    }
     if let Some(axis) = workload.axes.iter().find(|axis| axis.kind == AxisKind::Grouped) {
         return unsupported(format!("the ragged axis {:?}", axis.name));
     }
@@ -218,14 +270,13 @@ fn supported(workload: &Workload) -> Result<(), ReferenceError> {
         return unsupported(format!("operand {:?}, which is read and written", operand.name));
     }
     if workload.outputs().len() != 1 {
-        return unsupported(format!("{} outputs of one contraction", workload.outputs().len()));
+        return unsupported(format!("{} outputs of one operation", workload.outputs().len()));
     }
     let factors = workload.factors().len();
-    if factors == 0 || (factors != 1 && workload.op != Op::ContractMadd) {
+    if factors == 0 || (factors != 1 && matches!(workload.op, Op::ContractAdd | Op::ContractMax)) {
         return unsupported(format!("{op} over {factors} operands"));
     }
-    let integer = |dtype: DType| matches!(dtype, DType::I8 | DType::U8 | DType::I32);
-    match workload.epilogue.iter().find(|step| matches!(step, EpilogueStep::Cast(dtype) if integer(*dtype))) {
+    match workload.epilogue.iter().find(|step| matches!(step, EpilogueStep::Cast(dtype) if !dtype.is_float())) {
         Some(_) => unsupported("a cast to integers".into()),
         None => Ok(()),
     }

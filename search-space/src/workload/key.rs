@@ -11,7 +11,8 @@ use thiserror::Error;
 use super::sugar::SugarError;
 use super::validate::{InvalidWorkload, Place, is_prologue_byte};
 use super::{
-    Axis, AxisKind, DType, Determinism, EpilogueStep, Extent, MathMode, Op, Operand, Role, Storage, Subscript, Workload,
+    Axis, AxisKind, DType, Determinism, EpilogueStep, Extent, MathMode, Op, Operand, Real, Role, Storage, Subscript,
+    Workload,
 };
 
 /// Longest key that is read, in bytes; every valid workload's key is shorter.
@@ -113,7 +114,7 @@ impl Workload {
     }
 
     fn write_key(&self, text: &mut String) -> fmt::Result {
-        write!(text, "{};", self.op.as_str())?;
+        write!(text, "{};", self.op)?;
         for (i, axis) in self.axes.iter().enumerate() {
             write!(text, "{}{}:{}", if i > 0 { "," } else { "" }, axis.name, axis.kind.letter())?;
             match axis.extent {
@@ -147,7 +148,9 @@ impl Workload {
         for (i, step) in self.epilogue.iter().enumerate() {
             write!(text, "{}{}", if i > 0 { "." } else { "" }, step.word())?;
             match step {
-                EpilogueStep::Bias(name) | EpilogueStep::Add(name) => write!(text, "({name})")?,
+                EpilogueStep::Bias(name) | EpilogueStep::Add(name) | EpilogueStep::Mul(name) => {
+                    write!(text, "({name})")?;
+                }
                 EpilogueStep::Clip(lo, hi) => write!(text, "({},{})", decimal(*lo), decimal(*hi))?,
                 EpilogueStep::Scale(factor) => write!(text, "({})", decimal(*factor))?,
                 EpilogueStep::Cast(dtype) => write!(text, "({})", dtype.as_str())?,
@@ -196,7 +199,7 @@ impl FromStr for Workload {
 
 /// The shortest decimal that reads back as `value`: positional for exponents -5 to 15, else `d.ddde±x` without plus;
 /// `0` for both zeros, `inf` and `-inf`.
-fn decimal(value: f64) -> String {
+pub(super) fn decimal(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }
@@ -206,6 +209,13 @@ fn decimal(value: f64) -> String {
         Some(exponent) if !(-5..16).contains(&exponent) => scientific,
         _ => format!("{value}"),
     }
+}
+
+/// Epilogue steps as keys write them: `scale(2).exp`, `-` for none.
+pub(super) fn parse_steps(text: &str) -> Result<Vec<EpilogueStep>, KeyError> {
+    let mut reader = Reader { text, at: 0, field: "epi" };
+    let steps = reader.steps()?;
+    if reader.rest().is_empty() { Ok(steps) } else { Err(reader.error("a step after a dot, or the end")) }
 }
 
 /// Where the parts of a key begin.
@@ -223,6 +233,7 @@ impl Starts {
             Place::Axes => (&self.axes, 0),
             Place::Axis(i) => (&self.axes, i),
             Place::Operand(i) => (&self.operands, i),
+            Place::Op => return PREFIX.len(),
             Place::Epilogue => return self.epilogue,
             Place::Workspace => return self.workspace,
         };
@@ -242,7 +253,7 @@ impl<'t> Reader<'t> {
         let mut starts = Starts::default();
         self.expect(PREFIX)?;
         self.field = "op";
-        let op = self.one_of(Op::ALL.map(|op| (op.as_str(), op)))?;
+        let op = self.op()?;
         self.expect(";")?;
 
         self.field = "axes";
@@ -270,13 +281,7 @@ impl<'t> Reader<'t> {
         self.field = "epi";
         self.expect(";epi=")?;
         starts.epilogue = self.at;
-        let mut epilogue = Vec::new();
-        if !self.take("-") {
-            epilogue.push(self.step()?);
-            while self.take(".") {
-                epilogue.push(self.step()?);
-            }
-        }
+        let epilogue = self.steps()?;
         self.field = "math";
         self.expect(";math=")?;
         let math = self.one_of([MathMode::Ieee, MathMode::Ftz, MathMode::Fast].map(|mode| (mode.as_str(), mode)))?;
@@ -291,6 +296,24 @@ impl<'t> Reader<'t> {
             return Err(self.error("the end of the key"));
         }
         Ok((Workload { op, axes, operands, acc, epilogue, math, det, workspace_bytes }, starts))
+    }
+
+    fn op(&mut self) -> Result<Op, KeyError> {
+        let op = match self.one_of(Op::ALL.map(|op| (op.as_str(), op)))? {
+            Op::RowsLayerNorm { .. } => Op::RowsLayerNorm { eps: self.real()? },
+            Op::RowsRmsNorm { .. } => Op::RowsRmsNorm { eps: self.real()? },
+            Op::Attention { .. } => Op::Attention { scale: self.real()?, causal: self.take(",causal") },
+            op => return Ok(op),
+        };
+        self.expect(")")?;
+        Ok(op)
+    }
+
+    /// The first parameter of an operation.
+    fn real(&mut self) -> Result<Real, KeyError> {
+        self.expect("(")?;
+        let start = self.at;
+        Real::new(self.float()?).ok_or_else(|| self.error_at(start, "a finite number"))
     }
 
     fn axis(&mut self) -> Result<Axis, KeyError> {
@@ -374,6 +397,17 @@ impl<'t> Reader<'t> {
         Ok(subscript)
     }
 
+    fn steps(&mut self) -> Result<Vec<EpilogueStep>, KeyError> {
+        let mut steps = Vec::new();
+        if !self.take("-") {
+            steps.push(self.step()?);
+            while self.take(".") {
+                steps.push(self.step()?);
+            }
+        }
+        Ok(steps)
+    }
+
     fn step(&mut self) -> Result<EpilogueStep, KeyError> {
         let start = self.at;
         let step = match self.run(|byte| byte.is_ascii_lowercase() || byte == b'_') {
@@ -381,17 +415,21 @@ impl<'t> Reader<'t> {
             "gelu_erf" => return Ok(EpilogueStep::GeluErf),
             "gelu_tanh" => return Ok(EpilogueStep::GeluTanh),
             "silu" => return Ok(EpilogueStep::Silu),
-            word @ ("bias" | "add" | "clip" | "scale" | "cast") => word,
+            "exp" => return Ok(EpilogueStep::Exp),
+            "log" => return Ok(EpilogueStep::Log),
+            "tanh" => return Ok(EpilogueStep::Tanh),
+            "erf" => return Ok(EpilogueStep::Erf),
+            word @ ("bias" | "add" | "mul" | "clip" | "scale" | "cast") => word,
             _ => {
-                return Err(
-                    self.error_at(start, "bias relu gelu_erf gelu_tanh silu clip scale add cast, or - for none")
-                );
+                let words = "bias relu gelu_erf gelu_tanh silu clip scale add mul exp log tanh erf cast, or - for none";
+                return Err(self.error_at(start, words));
             }
         };
         self.expect("(")?;
         let step = match step {
             "bias" => EpilogueStep::Bias(self.name("an operand name")?),
             "add" => EpilogueStep::Add(self.name("an operand name")?),
+            "mul" => EpilogueStep::Mul(self.name("an operand name")?),
             "cast" => EpilogueStep::Cast(self.dtype()?),
             "scale" => EpilogueStep::Scale(self.float()?),
             _ => {

@@ -3,128 +3,29 @@
 //! A [`Workload`] is a complete description: two problems that need different kernels never share one, and its
 //! canonical text is the key under which results are stored. Shapes follow from the operands' index maps.
 
+mod dtype;
 mod key;
+mod op;
+mod roles;
 mod shape;
 mod spec;
 mod sugar;
 mod summary;
 mod validate;
 
-use serde::{Deserialize, Serialize};
-
+pub use dtype::DType;
 pub use key::{KeyError, MAX_KEY, ParseError};
+pub use op::{Op, Real};
+pub use roles::AttentionAxes;
 pub use shape::row_major;
-pub use spec::{Conv2dSpec, DEFAULT_ALIGN, DEFAULT_WORKSPACE_BYTES, MatmulSpec, SpecError};
+pub use spec::{
+    Activation, AttentionSpec, Conv2dSpec, DEFAULT_ALIGN, DEFAULT_WORKSPACE_BYTES, ImageLayout, MapSpec, MatmulSpec,
+    PoolSpec, ReduceSpec, Reduction, RowPass, RowsSpec, SpecError, TransposeSpec,
+};
 pub use sugar::SugarError;
 pub use validate::{
     InvalidWorkload, MAX_ALIGN, MAX_EXTENT, MAX_NAME, MAX_PARTS, MAX_PROLOGUE, MAX_TOTAL, Place, WorkloadProblem,
 };
-
-/// The element type of an operand or an accumulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DType {
-    /// IEEE binary32.
-    F32,
-    /// IEEE binary16.
-    F16,
-    /// bfloat16.
-    Bf16,
-    /// IEEE binary64.
-    F64,
-    /// Signed 8-bit integer.
-    I8,
-    /// Unsigned 8-bit integer.
-    U8,
-    /// Signed 32-bit integer.
-    I32,
-}
-
-impl DType {
-    /// Every element type.
-    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::Bf16, DType::F64, DType::I8, DType::U8, DType::I32];
-
-    /// Size of one element in bytes.
-    pub fn bytes(self) -> u64 {
-        match self {
-            DType::I8 | DType::U8 => 1,
-            DType::F16 | DType::Bf16 => 2,
-            DType::F32 | DType::I32 => 4,
-            DType::F64 => 8,
-        }
-    }
-
-    /// The name used in keys.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DType::F32 => "f32",
-            DType::F16 => "f16",
-            DType::Bf16 => "bf16",
-            DType::F64 => "f64",
-            DType::I8 => "i8",
-            DType::U8 => "u8",
-            DType::I32 => "i32",
-        }
-    }
-}
-
-/// What is done at each point of the iteration space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Op {
-    /// Sum of products: matmul, batched matmul, gemv, convolution, depthwise convolution.
-    ContractMadd,
-    /// Sum: reductions, average pooling (with a `scale` epilogue).
-    ContractAdd,
-    /// Maximum: max pooling.
-    ContractMax,
-    /// Softmax over the reduction axes.
-    RowsSoftmax,
-    /// Logarithm of softmax over the reduction axes.
-    RowsLogSoftmax,
-    /// Layer normalisation over the reduction axes.
-    RowsLayerNorm,
-    /// Root-mean-square normalisation over the reduction axes.
-    RowsRmsNorm,
-    /// Index of the maximum over the reduction axes.
-    RowsArgMax,
-    /// Scaled dot-product attention.
-    Attention,
-    /// Elementwise map, transpose.
-    Map,
-}
-
-impl Op {
-    /// Every operation.
-    pub const ALL: [Op; 10] = [
-        Op::ContractMadd,
-        Op::ContractAdd,
-        Op::ContractMax,
-        Op::RowsSoftmax,
-        Op::RowsLogSoftmax,
-        Op::RowsLayerNorm,
-        Op::RowsRmsNorm,
-        Op::RowsArgMax,
-        Op::Attention,
-        Op::Map,
-    ];
-
-    /// The name used in keys.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Op::ContractMadd => "contract.madd",
-            Op::ContractAdd => "contract.add",
-            Op::ContractMax => "contract.max",
-            Op::RowsSoftmax => "rows.softmax",
-            Op::RowsLogSoftmax => "rows.logsoftmax",
-            Op::RowsLayerNorm => "rows.layernorm",
-            Op::RowsRmsNorm => "rows.rmsnorm",
-            Op::RowsArgMax => "rows.argmax",
-            Op::Attention => "attention",
-            Op::Map => "map",
-        }
-    }
-}
 
 /// The role of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -243,7 +144,7 @@ pub struct Operand {
     pub prologue: Option<String>,
 }
 
-/// A step applied to each output element after the reduction, in order.
+/// A step applied to each output element after the operation itself, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EpilogueStep {
     /// Adds the element of the named `in` operand, a vector over one output axis.
@@ -262,6 +163,16 @@ pub enum EpilogueStep {
     Scale(f64),
     /// Adds the element of the named `in` operand (residual).
     Add(String),
+    /// Multiplies by the element of the named `in` operand (the gain of a norm, a gate).
+    Mul(String),
+    /// `e^x`.
+    Exp,
+    /// Natural logarithm: minus infinity for zeros, NaN below.
+    Log,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
     /// Converts to another element type.
     Cast(DType),
 }
@@ -273,7 +184,7 @@ pub enum MathMode {
     Ieee,
     /// As `ieee`, denormals may be flushed to zero.
     Ftz,
-    /// Declared-tolerance rewrites such as Winograd.
+    /// Declared-tolerance rewrites such as Winograd and short polynomials.
     Fast,
 }
 

@@ -88,7 +88,7 @@ impl Workload {
     }
 
     /// Positions of the `in` operands that take part in the operation itself: those that no epilogue step names.
-    /// For a matmul or a convolution these are the two multiplied operands.
+    /// For a matmul or a convolution these are the two multiplied operands, for an attention q, k and v.
     pub fn factors(&self) -> Vec<usize> {
         let named = |name: &str| self.epilogue.iter().any(|step| step.operand() == Some(name));
         (0..self.operands.len())
@@ -96,11 +96,28 @@ impl Workload {
             .collect()
     }
 
-    /// Floating-point (or integer) operations: two per point of the iteration space for `contract.madd`, one otherwise.
-    /// The epilogue is not counted, neither are reads of padding taken off.
+    /// Floating-point (or integer) operations: two per point of the iteration space for `contract.madd`; for an
+    /// attention two per multiply-add of both products, half of that when causal; one per point (that is, per element
+    /// read) otherwise. The epilogue is not counted, neither are reads of padding taken off.
     pub fn flops(&self) -> u64 {
-        let per_point = if self.op == Op::ContractMadd { 2 } else { 1 };
-        self.axes.iter().fold(per_point, |product, axis| product.saturating_mul(axis.extent.max()))
+        match self.op {
+            Op::ContractMadd => self.points().saturating_mul(2),
+            Op::Attention { causal, .. } => {
+                let without = |skipped: fn(&super::AttentionAxes) -> usize| {
+                    let skipped = self.attention_axes().map(|axes| skipped(&axes)).ok();
+                    let kept = self.axes.iter().enumerate().filter(|(axis, _)| Some(*axis) != skipped);
+                    kept.fold(1u64, |product, (_, axis)| product.saturating_mul(axis.extent.max()))
+                };
+                let products = without(|axes| axes.e).saturating_add(without(|axes| axes.d));
+                if causal { products } else { products.saturating_mul(2) }
+            }
+            _ => self.points(),
+        }
+    }
+
+    /// Points of the iteration space: the product of all extents.
+    pub fn points(&self) -> u64 {
+        self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.extent.max()))
     }
 
     /// Bytes moved when each element of each operand moves once (`io` operands twice): the floor of memory traffic.
@@ -139,7 +156,7 @@ impl EpilogueStep {
     /// The operand the step reads, if any.
     pub fn operand(&self) -> Option<&str> {
         match self {
-            EpilogueStep::Bias(name) | EpilogueStep::Add(name) => Some(name),
+            EpilogueStep::Bias(name) | EpilogueStep::Add(name) | EpilogueStep::Mul(name) => Some(name),
             _ => None,
         }
     }
@@ -155,6 +172,11 @@ impl EpilogueStep {
             EpilogueStep::Clip(..) => "clip",
             EpilogueStep::Scale(_) => "scale",
             EpilogueStep::Add(_) => "add",
+            EpilogueStep::Mul(_) => "mul",
+            EpilogueStep::Exp => "exp",
+            EpilogueStep::Log => "log",
+            EpilogueStep::Tanh => "tanh",
+            EpilogueStep::Erf => "erf",
             EpilogueStep::Cast(_) => "cast",
         }
     }

@@ -14,7 +14,7 @@ impl Workload {
         let body = self.matmul_summary().or_else(|| self.conv_summary()).unwrap_or_else(|| {
             let axes: Vec<String> =
                 self.axes.iter().map(|axis| format!("{}{}", axis.name, extent(axis.extent))).collect();
-            format!("{} {}", self.op.as_str(), axes.join(" "))
+            format!("{} {}", self.op, axes.join(" "))
         });
         let first = self.operands.first().map_or("", |operand| operand.dtype.as_str());
         let result = self.outputs().first().map_or(first, |i| self.operands[*i].dtype.as_str());

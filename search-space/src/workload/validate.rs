@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use super::{AxisKind, EpilogueStep, Extent, Op, Role, Storage, Workload};
+use super::{AxisKind, DType, EpilogueStep, Extent, Real, Role, Storage, Workload};
 
 /// Extents, bounds, coefficients and offsets are smaller than this in magnitude.
 pub const MAX_EXTENT: u64 = 1 << 31;
@@ -23,6 +23,8 @@ pub const MAX_ALIGN: u64 = 1 << 20;
 /// Which part of a workload an error is about; the key's parser turns it into a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// The operation.
+    Op,
     /// The axes as a whole.
     Axes,
     /// One axis, by position.
@@ -146,19 +148,93 @@ pub enum WorkloadProblem {
     /// A prologue with characters that keys reserve.
     #[error("has a malformed prologue; expected 1 to {MAX_PROLOGUE} characters of A-Z a-z 0-9 _ . , : = ( ) + - * /")]
     Prologue,
-    /// A contraction's output that depends on a reduction axis, or that may fall outside its operand.
-    #[error("is the output of a contraction; expected subscripts over batch and parallel axes that stay inside")]
-    OutputIndex,
+    /// An output that depends on a reduction axis it must not use, or that may fall outside its operand.
+    #[error("is the output of {what}; expected subscripts over {axes} that stay inside")]
+    OutputIndex {
+        /// What it is the output of.
+        what: &'static str,
+        /// The axes it may use.
+        axes: &'static str,
+    },
     /// Two points write the same element, or we cannot tell that they do not.
-    #[error("has elements written twice; expected every batch and parallel axis to step over the reach of the smaller")]
-    OutputOverlap,
+    #[error("has elements written twice; expected every {axes} to step over the reach of the smaller")]
+    OutputOverlap {
+        /// The axes it must use.
+        axes: &'static str,
+    },
+    /// A parameter of the operation that it cannot have.
+    #[error("has the parameter {found}; expected {expected}")]
+    Parameter {
+        /// Its value.
+        found: Real,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// The wrong number of operands that take part in the operation, or of outputs.
+    #[error("have {found} {what}; {op} takes {expected}")]
+    OperandCount {
+        /// `inputs besides those of the epilogue` or `outputs`.
+        what: &'static str,
+        /// The operation.
+        op: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many it takes.
+        expected: usize,
+    },
+    /// An element type that the operation does not take.
+    #[error("has type {}; {op} takes {expected}", .found.as_str())]
+    OperandType {
+        /// The operation.
+        op: &'static str,
+        /// The type.
+        found: DType,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// An axis that the operation does not have, or one too many.
+    #[error("does not fit {op}; expected {expected}")]
+    AxisRole {
+        /// The operation.
+        op: &'static str,
+        /// What it has.
+        expected: &'static str,
+    },
+    /// An axis that the operation needs is missing.
+    #[error("are too few for {op}; expected {expected}")]
+    AxisMissing {
+        /// The operation.
+        op: &'static str,
+        /// What it has.
+        expected: &'static str,
+    },
+    /// Queries of a causal attention that see no key.
+    #[error("are {queries} queries and {keys} keys; a causal attention needs as many keys as queries, or more")]
+    CausalExtent {
+        /// Queries.
+        queries: u64,
+        /// Keys.
+        keys: u64,
+    },
+    /// An operand of an attention that is padded.
+    #[error("has a bound; {op} reads and writes no padding")]
+    Padding {
+        /// The operation.
+        op: &'static str,
+    },
+    /// Steps after an operation whose result is an index.
+    #[error("has steps; {op} gives an index and takes none")]
+    NoEpilogue {
+        /// The operation.
+        op: &'static str,
+    },
     /// An epilogue step that names no readable operand.
     #[error("names operand {name:?}; expected an in operand")]
     EpilogueOperand {
         /// The name.
         name: String,
     },
-    /// An epilogue operand over a reduction axis, or a bias that is not a vector.
+    /// An epilogue operand over a reduction axis (row passes may have that), or a bias that is not a vector.
     #[error(
         "reads operand {name:?} by an index that does not fit; expected batch and parallel axes, one dimension for bias"
     )]
@@ -188,6 +264,7 @@ impl Workload {
     /// The first [`WorkloadProblem`] in the order of the key.
     pub fn validate(&self) -> Result<(), InvalidWorkload> {
         self.validate_axes()?;
+        self.validate_op()?;
         let operands = |problem| InvalidWorkload { place: Place::Operand(0), subject: "the operands".into(), problem };
         count("operands", self.operands.len(), 1).map_err(operands)?;
         if self.outputs().is_empty() {
@@ -200,6 +277,7 @@ impl Workload {
                 problem,
             })?;
         }
+        self.validate_roles()?;
         let epilogue = |problem| InvalidWorkload { place: Place::Epilogue, subject: "the epilogue".into(), problem };
         count("steps", self.epilogue.len(), 0).map_err(epilogue)?;
         self.epilogue.iter().try_for_each(|step| self.validate_step(step)).map_err(epilogue)?;
@@ -234,7 +312,11 @@ impl Workload {
                 problem,
             })?;
         }
-        if self.flops() >= MAX_TOTAL { Err(axes(WorkloadProblem::TooManyOperations)) } else { Ok(()) }
+        if self.flops().max(self.points()) >= MAX_TOTAL {
+            Err(axes(WorkloadProblem::TooManyOperations))
+        } else {
+            Ok(())
+        }
     }
 
     fn validate_operand(&self, i: usize) -> Result<(), WorkloadProblem> {
@@ -274,8 +356,7 @@ impl Workload {
         if operand.prologue.as_ref().is_some_and(|text| !is_prologue(text)) {
             return Err(WorkloadProblem::Prologue);
         }
-        let contraction = matches!(self.op, Op::ContractMadd | Op::ContractAdd | Op::ContractMax);
-        if contraction && operand.role != Role::In { self.validate_output(i) } else { Ok(()) }
+        if operand.role == Role::In { Ok(()) } else { self.validate_output(i) }
     }
 
     fn validate_subscript(&self, subscript: usize, map: &super::Subscript) -> Result<(), WorkloadProblem> {
@@ -301,9 +382,14 @@ impl Workload {
     /// reach of all smaller ones together. Sufficient, and exact for dense, padded, transposed and grouped outputs.
     fn validate_output(&self, i: usize) -> Result<(), WorkloadProblem> {
         let operand = &self.operands[i];
-        let reduced = |axis: &usize| self.axes[*axis].kind == AxisKind::Reduction;
+        let (what, axes) = match self.op {
+            op if op.is_contraction() => ("a contraction", "batch and parallel axes"),
+            op if op.keeps_reduction_axes() => ("a row pass", "all axes"),
+            op => (op.as_str(), "batch and parallel axes"),
+        };
+        let reduced = |axis: &usize| self.axes[*axis].kind == AxisKind::Reduction && !self.op.keeps_reduction_axes();
         if operand.index.iter().any(|s| s.bound.is_some() || s.terms.iter().any(|(axis, _)| reduced(axis))) {
-            return Err(WorkloadProblem::OutputIndex);
+            return Err(WorkloadProblem::OutputIndex { what, axes });
         }
         let strides = self.operand_strides(i);
         let mut steps: Vec<(i128, i128)> = (0..self.axes.len())
@@ -319,7 +405,8 @@ impl Workload {
         let mut reach = 0i128;
         for (step, count) in steps {
             if step <= reach {
-                return Err(WorkloadProblem::OutputOverlap);
+                let axes = if self.op.keeps_reduction_axes() { "axis" } else { "batch and parallel axis" };
+                return Err(WorkloadProblem::OutputOverlap { axes });
             }
             reach = reach.saturating_add(step.saturating_mul(count));
         }
@@ -330,7 +417,8 @@ impl Workload {
         if let Some(name) = step.operand() {
             let operand = self.operand(name).map(|i| &self.operands[i]).filter(|operand| operand.role == Role::In);
             let operand = operand.ok_or_else(|| WorkloadProblem::EpilogueOperand { name: name.into() })?;
-            let reduced = self.axes.iter().enumerate().any(|(i, a)| a.kind == AxisKind::Reduction && operand.uses(i));
+            let reduced = !self.op.keeps_reduction_axes()
+                && self.axes.iter().enumerate().any(|(i, a)| a.kind == AxisKind::Reduction && operand.uses(i));
             if reduced || (matches!(step, EpilogueStep::Bias(_)) && operand.index.len() != 1) {
                 return Err(WorkloadProblem::EpilogueIndex { name: name.into() });
             }

@@ -1,6 +1,6 @@
 //! `Conv` nodes.
 
-use search_space::workload::Conv2dSpec;
+use search_space::workload::{Activation, Conv2dSpec};
 
 use super::super::graph::Graph;
 use super::super::infer::conv_parts;
@@ -29,14 +29,8 @@ pub(super) fn read(graph: &Graph<'_>, position: usize) -> Result<Found, String> 
     chain.absorb_batch_normalization();
     chain.absorb_bias(1);
     chain.absorb_relu();
+    let (n, c, k) = (parts.batch, parts.channels, parts.filters);
     let spec = Conv2dSpec {
-        n: parts.batch,
-        c: parts.channels,
-        h: rows.input,
-        w: columns.input,
-        k: parts.filters,
-        r: rows.kernel,
-        s: columns.kernel,
         stride_h: rows.stride,
         stride_w: columns.stride,
         pad_top: rows.pad_begin,
@@ -48,7 +42,8 @@ pub(super) fn read(graph: &Graph<'_>, position: usize) -> Result<Found, String> 
         groups: parts.groups,
         dtype,
         bias: chain.bias,
-        relu: chain.relu,
+        activation: chain.relu.then_some(Activation::Relu),
+        ..Conv2dSpec::new(n, c, rows.input, columns.input, k, rows.kernel, columns.kernel)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
     Ok(Found { workload, fused: chain.fused })

@@ -1,6 +1,6 @@
 //! `Gemm` and `MatMul` nodes.
 
-use search_space::workload::MatmulSpec;
+use search_space::workload::{Activation, MatmulSpec};
 
 use super::super::graph::Graph;
 use super::super::infer::{gemm_extents, matmul_operands};
@@ -37,15 +37,12 @@ pub(super) fn gemm(graph: &Graph<'_>, position: usize) -> Result<Found, String> 
     chain.absorb_bias(1);
     chain.absorb_relu();
     let spec = MatmulSpec {
-        batch: 1,
-        m,
-        n,
-        k,
         transpose_a: call.flag("transA", false).map_err(text)?,
         transpose_b: call.flag("transB", false).map_err(text)?,
         dtype,
         bias: chain.bias,
-        relu: chain.relu,
+        activation: chain.relu.then_some(Activation::Relu),
+        ..MatmulSpec::new(m, n, k)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
     Ok(Found { workload, fused: chain.fused })
@@ -80,14 +77,10 @@ pub(super) fn matmul(graph: &Graph<'_>, position: usize) -> Result<Found, String
     chain.absorb_relu();
     let spec = MatmulSpec {
         batch,
-        m,
-        n: operands.n,
-        k: operands.k,
-        transpose_a: false,
-        transpose_b: false,
         dtype,
         bias: chain.bias,
-        relu: chain.relu,
+        activation: chain.relu.then_some(Activation::Relu),
+        ..MatmulSpec::new(m, operands.n, operands.k)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
     Ok(Found { workload, fused: chain.fused })

@@ -34,6 +34,7 @@ fn program(workload: &Workload, workgroup: u64, body: impl FnOnce(&mut Builder))
         len: workload.operand_len(i),
         align: 64,
         access: if i == output { codegen::tile::Access::ReadWrite } else { codegen::tile::Access::Read },
+        stream: false,
     };
     let buffers = (0..workload.operands.len()).map(buffer).collect();
     let mut builder = Builder::new("seeded", Phase::Run, buffers, [workgroup, 1, 1]);

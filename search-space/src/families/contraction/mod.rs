@@ -83,14 +83,12 @@ impl ContractionView {
                 what: format!("type {}", workload.acc.as_str()),
             });
         }
-        let mut side_names = Vec::new();
-        for step in &workload.epilogue {
-            match step {
-                EpilogueStep::Bias(name) | EpilogueStep::Add(name) => side_names.push(name.as_str()),
-                EpilogueStep::Relu | EpilogueStep::Clip(..) | EpilogueStep::Scale(_) => {}
-                other => return Err(Unsupported::Epilogue { step: format!("{other:?}").to_lowercase() }),
-            }
+        // A conversion is the output's own, or it would round in between.
+        let casts = |step: &&EpilogueStep| matches!(step, EpilogueStep::Cast(_));
+        if let Some(step) = workload.epilogue.iter().find(casts) {
+            return Err(Unsupported::Epilogue { step: step.word().into() });
         }
+        let side_names: Vec<&str> = workload.epilogue.iter().filter_map(EpilogueStep::operand).collect();
         let positions = |role: Role| {
             let wanted = |operand: &Operand| operand.role == role && !side_names.contains(&operand.name.as_str());
             (0..workload.operands.len()).filter(|&i| wanted(&workload.operands[i])).collect::<Vec<_>>()
@@ -225,7 +223,7 @@ fn check_operand(operand: &Operand) -> Result<(), Unsupported> {
 }
 
 fn is_side(workload: &Workload, name: &str) -> bool {
-    workload.epilogue.iter().any(|step| matches!(step, EpilogueStep::Bias(n) | EpilogueStep::Add(n) if n == name))
+    workload.epilogue.iter().any(|step| step.operand() == Some(name))
 }
 
 fn uses_axis(operand: &Operand, axis: usize) -> bool {
