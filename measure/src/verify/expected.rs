@@ -87,6 +87,9 @@ impl Expected {
     }
 
     fn agree(&self, is: f64, wanted: f64) -> bool {
+        if is == wanted {
+            return true;
+        }
         if wanted.is_nan() || is.is_nan() {
             return wanted.is_nan() == is.is_nan();
         }

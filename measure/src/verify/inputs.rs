@@ -51,8 +51,7 @@ impl Inputs {
     }
 
     /// N(0, 1), rounded to the element type; integers uniform over their range up to ±127. Rows of softmax are moved up
-    /// and down, rows of norms are made as small as the root of eps or moved, and what meets a logarithm is positive:
-    /// see [`Shape`].
+    /// and down, rows of norms are made as small as the root of eps or moved, and more: see [`Shape`].
     pub(super) fn normal(workload: &Workload) -> Result<Inputs, String> {
         Inputs::generate(workload, 2, Shape::Numeric, normal_element)
     }
@@ -101,7 +100,7 @@ impl Inputs {
             for end in [0, last] {
                 values[end] = specials[rng.random_range(0..specials.len())];
             }
-            (*values, *bytes) = encode(dtype, values);
+            *bytes = encode(dtype, values);
             poison_gaps(workload, *operand, values, bytes);
         }
         Ok(inputs)
@@ -144,7 +143,7 @@ impl Inputs {
                 values.extend_from_within(..PERIOD.min(length - values.len()));
             }
             shape.apply(workload, operand, &mut values);
-            let (mut values, mut bytes) = encode(dtype, &values);
+            let mut bytes = encode(dtype, &mut values);
             poison_gaps(workload, operand, &mut values, &mut bytes);
             buffers.push((operand, values, bytes));
         }
@@ -162,7 +161,8 @@ enum Shape {
     Plain,
     /// Row `i` of softmax is moved by +120, 0 or −120 (f64: eight times that), so that `exp` without the subtraction
     /// of the maximum overflows or vanishes, and nothing else changes. Row `i` of a norm is multiplied by √eps, so
-    /// that eps matters, left alone, or moved by 1.
+    /// that eps matters, left alone, or moved by 1. What meets a logarithm is positive, what goes into a maximum is
+    /// negative, so that one that starts with zero, or takes padding for zero, is seen.
     Numeric,
     /// As `Numeric`; and the scores of query `i` of an attention are moved as rows of softmax are, through a first
     /// column of ones in the keys. Not in the numeric check: the larger scores would cost it precision.
@@ -172,7 +172,14 @@ enum Shape {
 impl Shape {
     fn apply(self, workload: &Workload, operand: usize, values: &mut [f64]) {
         let factors = workload.factors();
-        if self == Shape::Plain || !factors.contains(&operand) || !workload.operands[operand].dtype.is_float() {
+        if self == Shape::Plain || !factors.contains(&operand) {
+            return;
+        }
+        let dtype = workload.operands[operand].dtype;
+        if workload.op == Op::ContractMax && dtype != DType::U8 {
+            values.iter_mut().for_each(|value| *value = -value.abs());
+        }
+        if !dtype.is_float() {
             return;
         }
         if workload.op == Op::Map && workload.epilogue.contains(&EpilogueStep::Log) {
@@ -287,26 +294,35 @@ pub(super) fn poison(dtype: DType) -> Vec<u8> {
     }
 }
 
-/// Values rounded to the element type, and their bytes.
-pub(super) fn encode(dtype: DType, values: &[f64]) -> (Vec<f64>, Vec<u8>) {
-    #[expect(clippy::cast_possible_truncation, reason = "rounding to the element type is the point")]
-    let bytes: Vec<u8> = match dtype {
-        DType::F32 => values.iter().flat_map(|value| (*value as f32).to_ne_bytes()).collect(),
-        DType::F64 => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|value| half_bits(*value).to_ne_bytes()).collect(),
-        DType::Bf16 => {
-            let bits = |value: &f64| ((DType::Bf16.round(*value) as f32).to_bits() >> 16) as u16;
-            values.iter().flat_map(|value| bits(value).to_ne_bytes()).collect()
-        }
-        DType::I32 => values.iter().flat_map(|value| (*value as i32).to_ne_bytes()).collect(),
-        DType::I8 => values.iter().flat_map(|value| (*value as i8).to_ne_bytes()).collect(),
-        DType::U8 => {
-            #[expect(clippy::cast_sign_loss, reason = "generated values of this type are not negative")]
-            let byte = |value: &f64| *value as u8;
-            values.iter().map(byte).collect()
-        }
-    };
-    (decode(dtype, &bytes), bytes)
+/// Rounds values to the element type and gives their bytes.
+#[expect(clippy::cast_possible_truncation, reason = "rounding to the element type is the point")]
+pub(super) fn encode(dtype: DType, values: &mut [f64]) -> Vec<u8> {
+    #[expect(clippy::cast_sign_loss, reason = "generated values of this type are not negative")]
+    let byte = |value: f64| value as u8;
+    match dtype {
+        DType::F32 => convert(values, |value| value as f32, f64::from, f32::to_ne_bytes),
+        DType::F64 => convert(values, |value| value, |value| value, f64::to_ne_bytes),
+        DType::F16 => convert(values, half_bits, half_value, u16::to_ne_bytes),
+        DType::Bf16 => convert(values, brain_bits, brain_value, u16::to_ne_bytes),
+        DType::I32 => convert(values, |value| value as i32, f64::from, i32::to_ne_bytes),
+        DType::I8 => convert(values, |value| value as i8, f64::from, i8::to_ne_bytes),
+        DType::U8 => convert(values, byte, f64::from, u8::to_ne_bytes),
+    }
+}
+
+fn convert<T: Copy, const N: usize>(
+    values: &mut [f64],
+    to: impl Fn(f64) -> T,
+    from: impl Fn(T) -> f64,
+    bytes_of: impl Fn(T) -> [u8; N],
+) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * N];
+    for (value, place) in values.iter_mut().zip(bytes.as_chunks_mut::<N>().0) {
+        let element = to(*value);
+        *value = from(element);
+        *place = bytes_of(element);
+    }
+    bytes
 }
 
 /// The elements of a buffer as `f64`.
@@ -315,14 +331,21 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::F32 => bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_ne_bytes(*b))).collect(),
         DType::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect(),
         DType::F16 => bytes.as_chunks().0.iter().map(|b| half_value(u16::from_ne_bytes(*b))).collect(),
-        DType::Bf16 => {
-            let value = |b: &[u8; 2]| f64::from(f32::from_bits(u32::from(u16::from_ne_bytes(*b)) << 16));
-            bytes.as_chunks().0.iter().map(value).collect()
-        }
+        DType::Bf16 => bytes.as_chunks().0.iter().map(|b| brain_value(u16::from_ne_bytes(*b))).collect(),
         DType::I32 => bytes.as_chunks().0.iter().map(|b| f64::from(i32::from_ne_bytes(*b))).collect(),
         DType::I8 => bytes.iter().map(|b| f64::from(b.cast_signed())).collect(),
         DType::U8 => bytes.iter().map(|b| f64::from(*b)).collect(),
     }
+}
+
+/// The bits of the nearest bfloat16 value: the upper half of a binary32.
+#[expect(clippy::cast_possible_truncation, reason = "the value was rounded, the lower half is zero")]
+fn brain_bits(value: f64) -> u16 {
+    ((DType::Bf16.round(value) as f32).to_bits() >> 16) as u16
+}
+
+fn brain_value(bits: u16) -> f64 {
+    f64::from(f32::from_bits(u32::from(bits) << 16))
 }
 
 /// The bits of the nearest binary16 value.
@@ -375,7 +398,8 @@ mod tests {
     #[test]
     fn bytes_hold_the_rounded_values() {
         for dtype in DType::ALL {
-            let (values, bytes) = encode(dtype, &[1.0, 3.0, 100.3]);
+            let mut values = [1.0, 3.0, 100.3];
+            let bytes = encode(dtype, &mut values);
             assert_eq!(values[..2], [1.0, 3.0]);
             assert_eq!(decode(dtype, &bytes), values);
             let kept = if dtype.is_float() { dtype.round(100.3) } else { 100.0 };
