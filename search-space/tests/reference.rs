@@ -352,15 +352,15 @@ fn maps_move_and_transform() {
 
 #[test]
 fn reductions_and_images_with_channels_last() {
-    let matrix: Vec<f64> = (1..=6).map(f64::from).collect();
-    assert_eq!(evaluate(&parse("reduce rows=2 cols=3 dtype=f32"), &[matrix.clone()]), [6.0, 15.0]);
-    assert_eq!(evaluate(&parse("reduce rows=2 cols=3 dtype=f32 axis=0 op=max"), &[matrix.clone()]), [4.0, 5.0, 6.0]);
-    near(&evaluate(&parse("reduce rows=2 cols=3 dtype=f32 op=mean"), &[matrix]), &[2.0, 5.0]);
+    let matrix = [(1..=6).map(f64::from).collect::<Vec<f64>>()];
+    assert_eq!(evaluate(&parse("reduce rows=2 cols=3 dtype=f32"), &matrix), [6.0, 15.0]);
+    assert_eq!(evaluate(&parse("reduce rows=2 cols=3 dtype=f32 axis=0 op=max"), &matrix), [4.0, 5.0, 6.0]);
+    near(&evaluate(&parse("reduce rows=2 cols=3 dtype=f32 op=mean"), &matrix), &[2.0, 5.0]);
     let average = parse("avgpool n=1 c=1 h=2 w=2 r=2 s=2 pad=1 dtype=f32");
-    let image = vec![4.0, 8.0, 12.0, 16.0];
-    assert_eq!(evaluate(&average, &[image.clone()]), [1.0, 3.0, 2.0, 4.0, 10.0, 6.0, 3.0, 7.0, 4.0]);
+    let image = [vec![4.0, 8.0, 12.0, 16.0]];
+    assert_eq!(evaluate(&average, &image), [1.0, 3.0, 2.0, 4.0, 10.0, 6.0, 3.0, 7.0, 4.0]);
     let most = parse("maxpool n=1 c=1 h=2 w=2 r=2 s=2 stride=2 pad=1 dtype=f32");
-    assert_eq!(evaluate(&most, &[image]), [4.0, 8.0, 12.0, 16.0]);
+    assert_eq!(evaluate(&most, &image), [4.0, 8.0, 12.0, 16.0]);
     // The same numbers in both layouts.
     let [nchw, nhwc] = ["nchw", "nhwc"].map(|layout| {
         parse(&format!("conv2d n=1 c=2 h=3 w=4 k=3 r=2 s=2 pad_t=1 dtype=f64 bias=1 residual=1 layout={layout}"))

@@ -6,6 +6,7 @@ use search_space::workload::DType;
 use search_space::{Workload, reference};
 
 use super::inputs::Inputs;
+use super::tolerance::Tolerance;
 
 /// Most chosen points, and most multiply-adds spent on them: some tenth of a second.
 pub(super) const MAX_POINTS: usize = 1 << 12;
@@ -16,8 +17,9 @@ const POINT_MADDS: u64 = 1 << 24;
 pub(super) enum Class {
     /// Equal as numbers of the output's type.
     Bits,
-    /// The same class (NaN, infinity of a sign, finite), and finite ones within this absolute error and a few roundings.
-    Within(f64),
+    /// The same class (NaN, infinity of a sign, finite), and finite ones within a tolerance and one unit of the output's
+    /// type.
+    Within(Tolerance),
 }
 
 /// What an output must hold.
@@ -56,11 +58,6 @@ impl Expected {
         Ok(Expected { dtype, class, positions: Some(positions), values })
     }
 
-    /// Whether the output's element type has NaN.
-    pub(super) fn is_float(&self) -> bool {
-        !matches!(self.dtype, DType::I8 | DType::U8 | DType::I32)
-    }
-
     /// Compares the output's buffer; elements in `gaps` are not compared.
     pub(super) fn compare(&self, found: &[f64], gaps: &[bool], name: impl Fn(usize) -> String) -> Result<(), String> {
         let mut first = None;
@@ -90,19 +87,20 @@ impl Expected {
     }
 
     fn agree(&self, is: f64, wanted: f64) -> bool {
-        #[expect(clippy::cast_possible_truncation, reason = "rounding to the element type is the point")]
-        let rounded = if self.dtype == DType::F32 { f64::from(wanted as f32) } else { wanted };
+        if is == wanted {
+            return true;
+        }
         if wanted.is_nan() || is.is_nan() {
             return wanted.is_nan() == is.is_nan();
         }
-        if is == rounded {
+        if is == self.dtype.round(wanted) {
             return true;
         }
         match self.class {
             Class::Bits => false,
-            Class::Within(bound) => {
-                let unit = if self.dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-                is.is_finite() && wanted.is_finite() && (is - wanted).abs() <= bound + 4.0 * unit * wanted.abs()
+            Class::Within(Tolerance { absolute, relative }) => {
+                let allowed = absolute + relative * wanted.abs() + self.dtype.unit(wanted);
+                is.is_finite() && wanted.is_finite() && (is - wanted).abs() <= allowed
             }
         }
     }

@@ -10,6 +10,7 @@
 //! 2^53 and all sums exact. Weights are 1 to 2^w: a single wrong element on a line along N is always seen, several
 //! escape with probability 2^-w. Both factors give a check, along different lines (Freivalds, "Probabilistic machines
 //! can use less running time", IFIP 1977). Applies where the epilogue only adds vectors; a ReLU hides what it cuts off.
+//! Outputs of 16-bit types must hold the sums without rounding, which `Inputs::ternary` sees to.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -160,7 +161,7 @@ impl Sketch {
 }
 
 /// Buffer address of the element of `operand` at `coords` (one per axis); `None` outside.
-fn address(workload: &Workload, operand: usize, coords: &[u64]) -> Option<usize> {
+pub(super) fn address(workload: &Workload, operand: usize, coords: &[u64]) -> Option<usize> {
     let (index, storage) = (&workload.operands[operand].index, &workload.operands[operand].storage);
     let dense;
     let strides = match storage {
@@ -182,7 +183,7 @@ fn address(workload: &Workload, operand: usize, coords: &[u64]) -> Option<usize>
 }
 
 /// Calls `visit` with every point of the given axes; other coordinates are 0.
-fn for_each_point(extents: &[u64], axes: &[usize], coords: &mut [u64], visit: &mut impl FnMut(&[u64])) {
+pub(super) fn for_each_point(extents: &[u64], axes: &[usize], coords: &mut [u64], visit: &mut impl FnMut(&[u64])) {
     coords.fill(0);
     loop {
         visit(coords);

@@ -343,8 +343,11 @@ fn sketches_know_biases_batches_and_convolutions() {
 
 #[test]
 fn what_cannot_be_checked_says_why() {
-    let half = Workload::parse("matmul m=4 n=4 k=4 dtype=f16").unwrap();
-    assert!(Suite::new(&half).unwrap_err().contains("f16"));
+    let two = "tw1;contract.add;m:p4,k:r2;in.x=f32[m,k]@s(2,1)a4;out.y=f32[m]@s(1)a4;out.z=f32[m]@s(1)a4;acc=f32;epi=-;\
+               math=ieee;det=fixed;ws=0";
+    assert!(Suite::new(&Workload::parse(two).unwrap()).unwrap_err().contains("more than one output"));
+    let ragged = Workload::parse(&two.replace("m:p4", "m:g4").replace("out.z=f32[m]@s(1)a4;", "")).unwrap();
+    assert!(Suite::new(&ragged).unwrap_err().contains("ragged axis"));
 }
 
 #[test]

@@ -74,11 +74,13 @@ impl Workload {
             _ => return Ok(()),
         };
         let operands = |problem| InvalidWorkload { place: Place::Operand(0), subject: "the operands".into(), problem };
-        let inputs = "inputs besides those of the epilogue";
-        for (what, found, expected) in [(inputs, self.factors().len(), factors), ("outputs", self.outputs().len(), 1)] {
-            if found != expected {
-                return Err(operands(WorkloadProblem::OperandCount { what, op, found, expected }));
-            }
+        let found = self.factors().len();
+        if found != factors {
+            return Err(operands(WorkloadProblem::InputCount { op, found, expected: factors }));
+        }
+        let found = self.outputs().len();
+        if found != 1 {
+            return Err(operands(WorkloadProblem::OutputCount { op, found }));
         }
         let at = |i: usize, problem| InvalidWorkload {
             place: Place::Operand(i),

@@ -170,17 +170,23 @@ pub enum WorkloadProblem {
         /// What would be right.
         expected: &'static str,
     },
-    /// The wrong number of operands that take part in the operation, or of outputs.
-    #[error("have {found} {what}; {op} takes {expected}")]
-    OperandCount {
-        /// `inputs besides those of the epilogue` or `outputs`.
-        what: &'static str,
+    /// The wrong number of operands that take part in the operation.
+    #[error("have {found} inputs besides those of the epilogue; {op} takes {expected}")]
+    InputCount {
         /// The operation.
         op: &'static str,
         /// How many there are.
         found: usize,
         /// How many it takes.
         expected: usize,
+    },
+    /// More than one output.
+    #[error("have {found} outputs; {op} takes 1")]
+    OutputCount {
+        /// The operation.
+        op: &'static str,
+        /// How many there are.
+        found: usize,
     },
     /// An element type that the operation does not take.
     #[error("has type {}; {op} takes {expected}", .found.as_str())]

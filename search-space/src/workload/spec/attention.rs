@@ -66,7 +66,7 @@ impl AttentionSpec {
     pub fn workload(&self) -> Result<Workload, SpecError> {
         check_sizes(&[("batch", self.batch), ("heads", self.heads), ("kv_heads", self.kv_heads)])?;
         check_sizes(&[("q", self.q), ("kv", self.kv), ("d", self.d), ("e", self.e)])?;
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(SpecError::Heads { heads: self.heads, kv_heads: self.kv_heads });
         }
         let group = self.heads / self.kv_heads;
