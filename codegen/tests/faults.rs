@@ -121,7 +121,7 @@ fn verifier_finds_each_fault() {
             change(&mut lets, &mut folds);
             let args = vec![view(vec![Index::ZERO, Index::Coord(1), Index::Coord(0)])];
             let shape = vec![Index::Const(2), Index::Const(2)];
-            kernel.body.push(Stmt::Sweep { shape, args, lets, stores: Vec::new(), folds, accumulators: 1 });
+            kernel.body.push(Stmt::Sweep { shape, args, lets, stores: Vec::new(), folds, accumulators: 1, ahead: 0 });
         })
     };
     assert_eq!(sweep(|lets, _| lets[0] = Scalar::Let(0)), TileError::Value { what: "sweep", position: 0 });

@@ -2,3 +2,7 @@
 
 pub mod contraction;
 pub mod elementwise;
+pub mod map;
+pub mod nest;
+pub mod reduction;
+pub mod rows;

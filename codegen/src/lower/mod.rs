@@ -6,10 +6,12 @@ pub mod simt;
 
 use search_space::families::Unsupported;
 use search_space::families::contraction::ContractionView;
+use search_space::families::nest::Nest;
 use search_space::target::TargetKind;
+use search_space::workload::Op;
 use search_space::{Schedule, Target, Workload};
 
-use crate::families::contraction;
+use crate::families::{contraction, map, reduction, rows};
 use crate::tile::verify::{self, TileError};
 use crate::{lane, tile};
 
@@ -75,11 +77,16 @@ pub fn program_hash(workload: &Workload, target: &Target, schedule: &Schedule) -
 
 /// Builds and verifies level 1.
 pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<tile::Program, LowerError> {
-    let view = ContractionView::new(workload)?;
-    let program = match target.key.kind {
-        TargetKind::Cpu => contraction::cpu::build(&view, schedule)?,
-        TargetKind::Vulkan => contraction::simt::build(&view, target, schedule)?,
-        other => return Err(Unsupported::Target { op: workload.op.as_str(), kind: other.as_str() }.into()),
+    let kind = target.key.kind;
+    let program = match (workload.op, kind) {
+        (Op::ContractMadd, TargetKind::Cpu) => contraction::cpu::build(&ContractionView::new(workload)?, schedule)?,
+        (Op::ContractMadd, TargetKind::Vulkan) => {
+            contraction::simt::build(&ContractionView::new(workload)?, target, schedule)?
+        }
+        (Op::Map, TargetKind::Cpu) => map::build(&Nest::new(workload)?, schedule)?,
+        (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::build(&Nest::new(workload)?, schedule)?,
+        (op, TargetKind::Cpu) if op.is_rows() => rows::build(&Nest::new(workload)?, schedule)?,
+        (op, kind) => return Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }.into()),
     };
     verify::verify(&program)?;
     Ok(program)

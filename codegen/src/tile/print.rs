@@ -112,9 +112,9 @@ impl Text<'_> {
                 let text = format!("map {} {} = {}", self.shape(shape), self.view(dst), self.scalar(expr, &args));
                 self.line(depth, &text)
             }
-            Stmt::Sweep { shape, args, lets, stores, folds, accumulators } => {
+            Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead } => {
                 let args: Vec<String> = args.iter().map(|arg| self.view(arg)).collect();
-                self.line(depth, &format!("sweep {} accumulators {accumulators}", self.shape(shape)))?;
+                self.line(depth, &format!("sweep {} accumulators {accumulators} ahead {ahead}", self.shape(shape)))?;
                 for (position, value) in lets.iter().enumerate() {
                     self.line(depth + 1, &format!("let x{position} = {}", self.scalar(value, &args)))?;
                 }

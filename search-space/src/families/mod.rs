@@ -1,9 +1,14 @@
 //! Families of workloads that share one lowering, and the parameter space of each for each kind of target.
 
+pub mod choice;
 pub mod contraction;
+pub mod map;
+pub mod nest;
+pub mod reduction;
+pub mod rows;
 
 use crate::target::{Target, TargetKind};
-use crate::workload::Workload;
+use crate::workload::{Op, Workload};
 use crate::{Schedule, space::ParameterSpace};
 
 /// Why no space (and no kernel) exists for a workload on a target.
@@ -82,9 +87,17 @@ pub struct SchedulePlan {
 /// # Errors
 /// [`Unsupported`] names what cannot be generated.
 pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupported> {
-    let view = contraction::ContractionView::new(workload)?;
-    match target.key.kind {
-        TargetKind::Cpu => contraction::cpu::plan(&view, target),
-        TargetKind::Vulkan => contraction::vulkan::plan(&view, target),
+    let kind = target.key.kind;
+    match (workload.op, kind) {
+        (Op::ContractMadd, TargetKind::Cpu) => {
+            contraction::cpu::plan(&contraction::ContractionView::new(workload)?, target)
+        }
+        (Op::ContractMadd, TargetKind::Vulkan) => {
+            contraction::vulkan::plan(&contraction::ContractionView::new(workload)?, target)
+        }
+        (Op::Map, TargetKind::Cpu) => map::plan(&nest::Nest::new(workload)?, target),
+        (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::plan(&nest::Nest::new(workload)?, target),
+        (op, TargetKind::Cpu) if op.is_rows() => rows::plan(&nest::Nest::new(workload)?, target),
+        (op, kind) => Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }),
     }
 }

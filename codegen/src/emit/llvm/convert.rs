@@ -46,8 +46,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
             (elem, Elem::F32) if !elem.is_float() => self.builder.build_signed_int_to_float(vector, wanted, "")?,
             (Elem::F32, elem) if !elem.is_float() => self.builder.build_float_to_signed_int(vector, wanted, "")?,
-            (_, Elem::F32) => self.builder.build_float_ext(vector, wanted, "")?,
-            (Elem::F32, _) => self.builder.build_float_trunc(vector, wanted, "")?,
+            (Elem::Bf16, Elem::F32) => self.widened(vector, to)?,
+            (Elem::F32, Elem::Bf16) => self.narrowed(vector, to)?,
+            (Elem::F16, Elem::F32) => {
+                let half = self.builder.build_bit_cast(vector, self.halves(from), "")?.into_vector_value();
+                self.builder.build_float_ext(half, wanted, "")?
+            }
+            (Elem::F32, Elem::F16) => {
+                let half = self.builder.build_float_trunc(vector, self.halves(to), "")?;
+                self.builder.build_bit_cast(half, wanted, "")?.into_vector_value()
+            }
             _ => return Err(EmitError::Unsupported { what: "this conversion" }),
         };
         if to.lanes > 1 {
@@ -55,6 +63,41 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let zero = self.context.i32_type().const_zero();
         Ok(self.builder.build_extract_element(converted, zero, "")?)
+    }
+
+    /// bfloat16 is the upper half of an f32.
+    fn widened(&self, value: VectorValue<'ctx>, to: Type) -> Result<VectorValue<'ctx>, EmitError> {
+        let lanes = u32::from(to.lanes);
+        let word = self.context.i32_type().vec_type(lanes);
+        let bits = self.builder.build_int_z_extend(value, word, "")?;
+        let bits = self.builder.build_left_shift(bits, self.words(lanes, 16), "")?;
+        Ok(self.builder.build_bit_cast(bits, self.vector_type(to), "")?.into_vector_value())
+    }
+
+    /// To the nearest bfloat16, ties to even, in integers: the processor's own instruction takes small numbers for
+    /// zero, and where it lacks one LLVM calls a function that is not there. NaN stays, made quiet.
+    fn narrowed(&self, value: VectorValue<'ctx>, to: Type) -> Result<VectorValue<'ctx>, EmitError> {
+        let lanes = u32::from(to.lanes);
+        let (short, word) = (self.context.i16_type().vec_type(lanes), self.context.i32_type().vec_type(lanes));
+        let bits = self.builder.build_bit_cast(value, word, "")?.into_vector_value();
+        let upper = self.builder.build_right_shift(bits, self.words(lanes, 16), false, "")?;
+        let odd = self.builder.build_and(upper, self.words(lanes, 1), "")?;
+        let half = self.builder.build_int_add(odd, self.words(lanes, 0x7fff), "")?;
+        let rounded = self.builder.build_int_add(bits, half, "")?;
+        let rounded = self.builder.build_right_shift(rounded, self.words(lanes, 16), false, "")?;
+        let quiet = self.builder.build_or(upper, self.words(lanes, 0x40), "")?;
+        let nan = self.builder.build_float_compare(inkwell::FloatPredicate::UNO, value, value, "")?;
+        let chosen = self.builder.build_select(nan, quiet, rounded, "")?.into_vector_value();
+        Ok(self.builder.build_int_truncate(chosen, short, "")?)
+    }
+
+    fn halves(&self, ty: Type) -> VectorType<'ctx> {
+        self.context.f16_type().vec_type(u32::from(ty.lanes))
+    }
+
+    fn words(&self, lanes: u32, value: u64) -> VectorValue<'ctx> {
+        let one = self.context.i32_type().const_int(value, false);
+        VectorType::const_vector(&vec![one; lanes as usize])
     }
 
     /// `value · 2^power` by the processor's own instruction; the lowering asks for it only where there is one.

@@ -114,7 +114,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Elem::Index => self.context.i64_type(),
             Elem::I32 => self.context.i32_type(),
             Elem::I8 | Elem::U8 => self.context.i8_type(),
-            Elem::Bool | Elem::F32 | Elem::F16 | Elem::Bf16 => self.context.bool_type(),
+            // Only moved and converted: as integers they need no support of the processor.
+            Elem::F16 | Elem::Bf16 => self.context.i16_type(),
+            Elem::Bool | Elem::F32 => self.context.bool_type(),
         }
     }
 
@@ -122,8 +124,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let lanes = u32::from(ty.lanes);
         let float = match ty.elem {
             Elem::F32 => self.context.f32_type(),
-            Elem::F16 => self.context.f16_type(),
-            Elem::Bf16 => self.context.bf16_type(),
             elem if lanes == 1 => return self.int_type(elem).into(),
             elem => return self.int_type(elem).vec_type(lanes).into(),
         };

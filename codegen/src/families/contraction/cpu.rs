@@ -359,7 +359,7 @@ impl<'a> Family<'a> {
             }
             lets.push(expr);
             let stores = vec![(out.clone(), lets.len() - 1)];
-            Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1 }
+            Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1, ahead: 0 }
         };
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.
         let mut before = out.clone();

@@ -121,6 +121,13 @@ impl Lowering<'_> {
         self.builder.address(mem, index, align)
     }
 
+    /// Asks for the line `ahead` elements after the first of a view.
+    pub(super) fn prefetch(&mut self, view: &View, dim: usize, ahead: u64) {
+        let (mem, index) = self.flat(view).expect("invariant: not a register tile");
+        let at = self.element_address(mem, &(at_lane(&index, dim, 0) + Index::of(ahead)));
+        self.builder.prefetch(at);
+    }
+
     /// An address that is aligned to one element, as those of gathers and scatters.
     fn element_address(&mut self, mem: Mem, index: &Index) -> Address {
         let bytes = u32::try_from(self.bytes_of(mem)).expect("invariant: elements are small");

@@ -35,7 +35,14 @@ impl Lowering<'_> {
         let apart = |dim: &usize| Some(*dim) != vectors.dim;
         let dims = || (0..work.shape.len()).filter(apart);
         let (outer, folded): (Vec<usize>, Vec<usize>) = dims().partition(|&dim| kept(dim));
-        let accumulators = usize::try_from(accumulators.max(1)).expect("invariant: few accumulators");
+        // More partial results than turns would only be put together again.
+        let turns = match (vectors.dim.filter(|&dim| !kept(dim)), folded.last()) {
+            (Some(dim), _) => work.shape[dim].as_const().map(|extent| extent / i64::from(vectors.lanes)),
+            (None, Some(&dim)) => work.shape[dim].as_const(),
+            (None, None) => Some(1),
+        };
+        let turns = turns.and_then(|turns| u64::try_from(turns.max(1)).ok()).unwrap_or(u64::MAX);
+        let accumulators = usize::try_from(accumulators.clamp(1, turns)).expect("invariant: few accumulators");
         let folded = Folded { work, folds, vectors, folded, accumulators };
         let mut coords: Vec<Index> = (0..work.shape.len()).map(Index::Coord).collect();
         self.kept_loops(&folded, &outer, vectors.dim.is_some_and(kept), &mut coords);

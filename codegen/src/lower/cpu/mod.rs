@@ -132,8 +132,8 @@ impl Lowering<'_> {
                 }
             }
             Stmt::Map { shape, dst, args, expr } => self.map(shape, dst, args, expr),
-            Stmt::Sweep { shape, args, lets, stores, folds, accumulators } => {
-                let work = Work { shape, args, lets, stores };
+            Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead } => {
+                let work = Work { shape, args, lets, stores, ahead: *ahead };
                 if folds.is_empty() { self.walk(&work) } else { self.fold(&work, folds, *accumulators) }
             }
             Stmt::Contract { shape, acc, a, b, atom, unroll } => self.contract(shape, *acc, a, b, atom, *unroll),
@@ -229,7 +229,7 @@ impl Lowering<'_> {
     /// `dst = expr(args)` over a window.
     fn map(&mut self, shape: &[Index], dst: &View, args: &[View], expr: &Scalar) {
         let stores = [(dst.clone(), 0)];
-        self.walk(&Work { shape, args, lets: std::slice::from_ref(expr), stores: &stores });
+        self.walk(&Work { shape, args, lets: std::slice::from_ref(expr), stores: &stores, ahead: 0 });
     }
 
     /// A constant of any type.

@@ -19,6 +19,8 @@ pub(super) struct Work<'w> {
     pub(super) lets: &'w [Scalar],
     /// Views written, each with the position of its value.
     pub(super) stores: &'w [(View, usize)],
+    /// Elements ahead of those read along the vectors that are asked for.
+    pub(super) ahead: u64,
 }
 
 /// The dimension that vectors run along, and how many elements they have.
@@ -176,14 +178,19 @@ impl Lowering<'_> {
             .iter()
             .map(|arg| {
                 let arg = arg.at(point.coords);
+                if work.ahead > 0 && self.stride(&arg, dim) == Stride::Constant(1) {
+                    self.prefetch(&arg, dim, work.ahead);
+                }
                 let mask = self.mask(&arg, dim, lanes, point.partial);
                 self.read(&arg, dim, lanes, mask)
             })
             .collect();
         let mut values = Vec::with_capacity(work.lets.len());
-        for expr in work.lets {
+        for (position, expr) in work.lets.iter().enumerate() {
             let mut scope = Scope { args: &args, lets: &values, point };
-            let elem = self.elem_of(expr, &scope).unwrap_or(Elem::F32);
+            // A constant is what the place it goes to holds.
+            let place = work.stores.iter().find(|(_, value)| *value == position).map(|(view, _)| self.computed(view));
+            let elem = self.elem_of(expr, &scope).or(place).unwrap_or(Elem::F32);
             let value = self.scalar(expr, &mut scope, elem);
             values.push(value);
         }

@@ -194,7 +194,7 @@ pub(crate) fn closest(space: &ParameterSpace, wish: &[(&str, Value)]) -> Schedul
     space.schedule(&nearest)
 }
 
-fn fixed_extents(workload: &Workload) -> Result<Vec<u64>, Unsupported> {
+pub(crate) fn fixed_extents(workload: &Workload) -> Result<Vec<u64>, Unsupported> {
     workload
         .axes
         .iter()
@@ -230,7 +230,7 @@ fn uses_axis(operand: &Operand, axis: usize) -> bool {
     operand.index.iter().any(|subscript| subscript.terms.iter().any(|&(a, _)| a == axis))
 }
 
-fn operand_map(workload: &Workload, position: usize) -> OperandMap {
+pub(crate) fn operand_map(workload: &Workload, position: usize) -> OperandMap {
     let operand = &workload.operands[position];
     let mut map =
         OperandMap { operand: position, offset: 0, strides: vec![0; workload.axes.len()], guards: Vec::new() };

@@ -1,0 +1,197 @@
+//! What the programs of maps, row passes and reductions share: views of operands over a nest's axes, loops, buffers.
+
+use search_space::families::choice::Store;
+use search_space::families::contraction::OperandMap;
+use search_space::families::nest::Nest;
+use search_space::workload::DType;
+
+use super::contraction::Names;
+use super::elementwise;
+use crate::index::Index;
+use crate::layout::Layout;
+use crate::tile::{
+    Access, Buffer, Cond, Fold, FoldOp, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Source, Space, Stmt,
+    Tile, View,
+};
+
+/// One kernel while it is being written.
+pub struct Draft<'n> {
+    /// What is computed.
+    pub nest: &'n Nest,
+    names: Names,
+    tiles: Vec<Tile>,
+    workspace_bytes: Vec<u64>,
+    kernels: Vec<Kernel>,
+}
+
+impl<'n> Draft<'n> {
+    /// Nothing yet.
+    pub fn new(nest: &'n Nest) -> Draft<'n> {
+        Draft { nest, names: Names::default(), tiles: Vec::new(), workspace_bytes: Vec::new(), kernels: Vec::new() }
+    }
+
+    /// A tile private to a core, row-major.
+    pub fn scratch(&mut self, name: &str, shape: &[u64], dtype: DType) -> usize {
+        let space = Space::Scratch(Layout::row_major(shape, 0));
+        self.tiles.push(Tile { name: name.into(), shape: shape.to_vec(), dtype, space });
+        self.tiles.len() - 1
+    }
+
+    /// A workspace buffer of `elements` elements; gives its position among the buffers of each kernel.
+    pub fn workspace(&mut self, elements: u64, dtype: DType) -> usize {
+        self.workspace_bytes.push(elements * dtype.bytes());
+        self.nest.workload.operands.len() + self.workspace_bytes.len() - 1
+    }
+
+    /// `for name in 0..extent`; one iteration needs no loop unless the cores share it.
+    pub fn each(
+        &mut self,
+        name: &str,
+        extent: u64,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, Index) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        // A loop over the cores stays even for one iteration: it is what keeps the other cores from running it too.
+        if extent == 1 && kind == LoopKind::Serial {
+            return body(self, Index::ZERO);
+        }
+        let var = self.names.var(name);
+        let body = body(self, Index::Var(var));
+        vec![Stmt::For { var, extent: Index::of(extent), kind, body }]
+    }
+
+    /// Blocks of `size` of an extent: the body gets the index of the block and its size, which is smaller in the last
+    /// one when `size` does not divide.
+    pub fn blocks(
+        &mut self,
+        name: &str,
+        extent: u64,
+        size: u64,
+        kind: LoopKind,
+        mut body: impl FnMut(&mut Self, &Index, u64) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let (whole, rest) = (extent / size, extent % size);
+        self.each(name, extent.div_ceil(size), kind, |draft, at| {
+            if rest == 0 {
+                return body(draft, &at, size);
+            }
+            if whole == 0 {
+                return body(draft, &at, rest);
+            }
+            let then = body(draft, &at, size);
+            let otherwise = body(draft, &at, rest);
+            vec![Stmt::If { cond: Cond::Lt(at, Index::of(whole)), then, otherwise }]
+        })
+    }
+
+    /// Ends the kernel. `stream` names how the outputs are stored; buffers are the operands, then the workspace.
+    pub fn kernel(&mut self, name: &str, store: Store, dtype: DType, body: Vec<Stmt>) {
+        let workload = &self.nest.workload;
+        let outputs = workload.outputs();
+        let mut buffers: Vec<Buffer> = workload
+            .operands
+            .iter()
+            .enumerate()
+            .map(|(position, operand)| Buffer {
+                name: operand.name.clone(),
+                source: Source::Operand(position),
+                dtype: operand.dtype,
+                len: workload.operand_len(position),
+                align: operand.align,
+                access: if outputs.contains(&position) { Access::ReadWrite } else { Access::Read },
+                stream: outputs.contains(&position) && store == Store::Stream,
+            })
+            .collect();
+        buffers.extend(self.workspace_bytes.iter().enumerate().map(|(position, bytes)| Buffer {
+            name: format!("partial{position}"),
+            source: Source::Workspace(position),
+            dtype,
+            len: bytes / dtype.bytes(),
+            align: 64,
+            access: Access::ReadWrite,
+            stream: false,
+        }));
+        self.kernels.push(Kernel {
+            name: name.into(),
+            phase: Phase::Run,
+            buffers,
+            workgroup: [1; 3],
+            vars: std::mem::take(&mut self.names).0,
+            tiles: std::mem::take(&mut self.tiles),
+            pipes: Vec::new(),
+            body,
+        });
+    }
+
+    /// The kernels ended so far.
+    pub fn program(self) -> Program {
+        Program { kernels: self.kernels, workspace_bytes: self.workspace_bytes }
+    }
+}
+
+/// The element of an operand at a coordinate for each axis of the nest.
+pub fn view(map: &OperandMap, coords: &[Index]) -> View {
+    let sum = |terms: &mut dyn Iterator<Item = (usize, i64)>, constant: i64| {
+        terms.fold(Index::Const(constant), |sum, (axis, step)| sum + coords[axis].clone() * Index::Const(step))
+    };
+    let mut strides = map.strides.iter().copied().enumerate().filter(|(_, stride)| *stride != 0);
+    let guards = map
+        .guards
+        .iter()
+        .map(|guard| Guard {
+            index: sum(&mut guard.terms.iter().copied(), guard.offset),
+            bound: Index::of(guard.bound.unwrap_or(u64::MAX >> 2)),
+        })
+        .collect();
+    View { place: Place::Buffer(map.operand), index: vec![sum(&mut strides, map.offset)], guards }
+}
+
+/// The coordinates of some axes from their fused, row-major index.
+pub fn digits(nest: &Nest, axes: &[usize], fused: &Index, coords: &mut [Index]) {
+    let mut rest = fused.clone();
+    for (position, &axis) in axes.iter().enumerate().rev() {
+        let extent = i64::try_from(nest.extents[axis]).expect("invariant: extents are below 2^31");
+        coords[axis] = if position == 0 { rest.clone() } else { rest.clone().modulo(extent) };
+        rest = rest.floor_div(extent);
+    }
+}
+
+/// The row-major index of coordinates over some axes.
+pub fn position(nest: &Nest, axes: &[usize], coords: &[Index], outer: Index) -> Index {
+    axes.iter().fold(outer, |index, &axis| index * Index::of(nest.extents[axis]) + coords[axis].clone())
+}
+
+/// `out = epilogue(value)` over a window, with side operands at `coords`.
+pub fn finish(nest: &Nest, shape: Vec<Index>, coords: &[Index], mut args: Vec<View>, value: Scalar) -> Stmt {
+    let workload = &nest.workload;
+    let mut lets = Vec::new();
+    let value = workload.epilogue.iter().fold(value, |value, step| {
+        let side = step.operand().and_then(|name| workload.operand(name)).map(|operand| {
+            args.push(view(&nest.maps[operand], coords));
+            Scalar::Arg(args.len() - 1)
+        });
+        elementwise::step(step, value, side, &mut lets)
+    });
+    store(shape, view(nest.out(), coords), args, lets, value)
+}
+
+/// An element of a tile.
+pub fn tile(tile: usize, index: Vec<Index>) -> View {
+    View { place: Place::Tile(tile), index, guards: Vec::new() }
+}
+
+/// A walk that stores its last value, or a plain map when that is the only one.
+pub fn store(shape: Vec<Index>, dst: View, args: Vec<View>, mut lets: Vec<Scalar>, value: Scalar) -> Stmt {
+    if lets.is_empty() {
+        return Stmt::Map { shape, dst, args, expr: value };
+    }
+    lets.push(value);
+    let stores = vec![(dst, lets.len() - 1)];
+    Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1, ahead: 0 }
+}
+
+/// A walk that folds one expression into a tile.
+pub fn fold(shape: Vec<Index>, args: Vec<View>, value: Scalar, into: View, op: FoldOp, accumulators: u64) -> Stmt {
+    let folds = vec![Fold { into, op, value: 0 }];
+    Stmt::Sweep { shape, args, lets: vec![value], stores: Vec::new(), folds, accumulators, ahead: 0 }
+}

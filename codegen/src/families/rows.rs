@@ -1,0 +1,344 @@
+//! Row passes as tile programs: every group of rows takes a few passes over its columns.
+//!
+//! ```text
+//! softmax     m = max x;  s = Σ e^(x - m), kept;  out = kept / s
+//! online      per block: m' = max(m, max x);  s = s e^(m - m') + Σ e^(x - m'), kept with m';  out = kept e^(m' - m) / s
+//! layer norm  Σ (x - x₀), Σ (x - x₀)²;  out = (x - mean) / √(var + ε)          (or the mean first, then the variance)
+//! arg-max     m = max x;  least position of m
+//! ```
+
+use search_space::Schedule;
+use search_space::families::choice::Store;
+use search_space::families::nest::Nest;
+use search_space::families::rows::{Moments, RowsSchedule};
+use search_space::workload::{DType, Op};
+
+use super::elementwise::{add, binary, mul, unary};
+use super::nest::{Draft, digits, finish, fold, position, store, tile, view};
+use crate::index::Index;
+use crate::lower::LowerError;
+use crate::tile::{BinaryOp, Compare, Fold, FoldOp, LoopKind, Program, Scalar, Stmt, UnaryOp, View};
+
+/// Below every finite number that a maximum can be of, yet finite: the difference to minus infinity stays minus
+/// infinity, and is never NaN.
+const LOWEST: f64 = f32::MIN as f64;
+
+/// The program of a schedule.
+///
+/// # Errors
+/// [`LowerError::Schedule`] names a parameter without meaning.
+pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
+    let schedule = RowsSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
+    let (kept, reduced) = (nest.axes(false), nest.axes(true));
+    let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
+    let mut draft = Draft::new(nest);
+    let tiles = Tiles::new(&mut draft, &schedule, cols);
+    let kind = if schedule.parallel { LoopKind::Cores } else { LoopKind::Serial };
+    let body = draft.blocks("group", rows, schedule.group, kind, |draft, at, size| {
+        let pass = Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at, size };
+        match nest.workload.op {
+            Op::RowsSoftmax if schedule.block < cols => pass.online(draft, false),
+            Op::RowsLogSoftmax if schedule.block < cols => pass.online(draft, true),
+            Op::RowsSoftmax => pass.softmax(false),
+            Op::RowsLogSoftmax => pass.softmax(true),
+            Op::RowsLayerNorm { eps } => pass.layer_norm(eps.get()),
+            Op::RowsRmsNorm { eps } => pass.rms_norm(eps.get()),
+            _ => pass.arg_max(),
+        }
+    });
+    draft.kernel("rows", schedule.store, DType::F32, body);
+    Ok(draft.program())
+}
+
+/// Tiles with one element for each row of a group; what an operation does not use is never asked for.
+struct Tiles {
+    first: usize,
+    second: usize,
+    third: usize,
+    position: usize,
+    /// The maxima that the kept exponentials of each block were taken against.
+    against: usize,
+    /// Kept exponentials `[row, column]`, when the output cannot hold them.
+    kept: Option<usize>,
+}
+
+impl Tiles {
+    fn new(draft: &mut Draft, schedule: &RowsSchedule, cols: u64) -> Tiles {
+        let nest = draft.nest;
+        let group = schedule.group;
+        let output = &nest.workload.operands[nest.out().operand];
+        let exponentials = nest.workload.op == Op::RowsSoftmax;
+        let holds = output.dtype == DType::F32 && schedule.store == Store::Plain;
+        let mut row = |name: &str, dtype| draft.scratch(name, &[group], dtype);
+        let (first, second, third) = (row("first", DType::F32), row("second", DType::F32), row("third", DType::F32));
+        let position = row("position", DType::I32);
+        let blocks = cols.div_ceil(schedule.block);
+        let against = draft.scratch("against", &[blocks, group], DType::F32);
+        let kept = (exponentials && !holds).then(|| draft.scratch("kept", &[group, cols], DType::F32));
+        Tiles { first, second, third, position, against, kept }
+    }
+}
+
+/// The passes of one group of rows.
+struct Pass<'p> {
+    nest: &'p Nest,
+    schedule: &'p RowsSchedule,
+    kept: &'p [usize],
+    reduced: &'p [usize],
+    tiles: &'p Tiles,
+    /// Index of the group.
+    at: &'p Index,
+    /// Rows in it.
+    size: u64,
+}
+
+impl Pass<'_> {
+    /// The coordinates of a window `[row, columns..]`, or of its first column.
+    fn coords(&self, cols: Option<&Index>, first: bool) -> Vec<Index> {
+        let mut coords = vec![Index::ZERO; self.nest.extents.len()];
+        let row = self.at.clone() * Index::of(self.schedule.group) + Index::Coord(0);
+        digits(self.nest, self.kept, &row, &mut coords);
+        if !first {
+            for (position, &axis) in self.reduced.iter().enumerate() {
+                let start = cols.map_or(Index::ZERO, |block| block.clone() * Index::of(self.schedule.block));
+                coords[axis] = start + Index::Coord(1 + position);
+            }
+        }
+        coords
+    }
+
+    /// The window of all columns.
+    fn whole(&self) -> Vec<Index> {
+        let columns = self.reduced.iter().map(|&axis| Index::of(self.nest.extents[axis]));
+        std::iter::once(Index::of(self.size)).chain(columns).collect()
+    }
+
+    fn rows(&self) -> Vec<Index> {
+        vec![Index::of(self.size)]
+    }
+
+    fn input(&self, coords: &[Index]) -> View {
+        view(self.nest.factor(), coords)
+    }
+
+    fn columns(&self) -> u64 {
+        self.nest.count(self.reduced)
+    }
+
+    /// Where exponentials are kept between passes.
+    fn held(&self, coords: &[Index]) -> View {
+        match self.tiles.kept {
+            // Several column axes are one dimension of the tile.
+            Some(kept) => {
+                let column = position(self.nest, self.reduced, coords, Index::ZERO);
+                tile(kept, vec![Index::Coord(0), column])
+            }
+            None => view(self.nest.out(), coords),
+        }
+    }
+
+    /// `out = epilogue(value)` over a window.
+    fn finish(&self, shape: Vec<Index>, coords: &[Index], args: Vec<View>, value: Scalar) -> Stmt {
+        finish(self.nest, shape, coords, args, value)
+    }
+
+    fn exp(&self, x: Scalar) -> Scalar {
+        unary(if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::Exp }, x)
+    }
+
+    fn softmax(&self, log: bool) -> Vec<Stmt> {
+        let (max, sum) = (self.tiles.first, self.tiles.second);
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        let coords = self.coords(None, false);
+        let x = self.input(&coords);
+        let acc = self.schedule.accumulators;
+        let power = self.exp(sub(Scalar::Arg(0), Scalar::Arg(1)));
+        let stores = if log { Vec::new() } else { vec![(self.held(&coords), 0)] };
+        let mut stmts = vec![
+            Stmt::Fill { tile: max, value: LOWEST },
+            Stmt::Fill { tile: sum, value: 0.0 },
+            fold(self.whole(), vec![x.clone()], Scalar::Arg(0), row(max), FoldOp::Max, acc),
+            Stmt::Sweep {
+                shape: self.whole(),
+                args: vec![x.clone(), row(max)],
+                lets: vec![power],
+                stores,
+                folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
+                accumulators: acc,
+                ahead: 0,
+            },
+        ];
+        let op = if log { UnaryOp::Log } else { UnaryOp::Recip };
+        stmts.push(store(self.rows(), row(sum), vec![row(sum)], Vec::new(), unary(op, Scalar::Arg(0))));
+        stmts.push(if log {
+            let value = sub(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
+            self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value)
+        } else {
+            let args = vec![self.held(&coords), row(sum)];
+            self.finish(self.whole(), &coords, args, mul(Scalar::Arg(0), Scalar::Arg(1)))
+        });
+        stmts
+    }
+
+    /// Softmax in blocks of columns, each read from memory once before the last pass.
+    fn online(&self, draft: &mut Draft, log: bool) -> Vec<Stmt> {
+        let (max, sum, factor) = (self.tiles.first, self.tiles.second, self.tiles.third);
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        let (columns, block, acc) = (self.columns(), self.schedule.block, self.schedule.accumulators);
+        let window = |width: u64| vec![Index::of(self.size), Index::of(width)];
+        let against = |at: &Index| tile(self.tiles.against, vec![at.clone(), Index::Coord(0)]);
+        // The sum so far was taken against the maximum before this block.
+        let [sum_before, max_before, max_now] = [0, 1, 2].map(Scalar::Arg);
+        let decayed = mul(sum_before.clone(), unary(UnaryOp::Exp, sub(max_before.clone(), max_now.clone())));
+        let decay = Scalar::Select(Compare::Eq, Box::new([max_before, max_now, sum_before, decayed]));
+        let mut stmts = vec![Stmt::Fill { tile: max, value: LOWEST }, Stmt::Fill { tile: sum, value: 0.0 }];
+        stmts.extend(draft.blocks("block", columns, block, LoopKind::Serial, |_, at, width| {
+            let coords = self.coords(Some(at), false);
+            let x = self.input(&coords);
+            let stores = if log { Vec::new() } else { vec![(self.held(&coords), 0)] };
+            vec![
+                Stmt::Copy { shape: self.rows(), dst: row(factor), src: row(max) },
+                fold(window(width), vec![x.clone()], Scalar::Arg(0), row(max), FoldOp::Max, acc),
+                store(self.rows(), row(sum), vec![row(sum), row(factor), row(max)], Vec::new(), decay.clone()),
+                Stmt::Copy { shape: self.rows(), dst: against(at), src: row(max) },
+                Stmt::Sweep {
+                    shape: window(width),
+                    args: vec![x, row(max)],
+                    lets: vec![self.exp(sub(Scalar::Arg(0), Scalar::Arg(1)))],
+                    stores,
+                    folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
+                    accumulators: acc,
+                    ahead: 0,
+                },
+            ]
+        }));
+        let op = if log { UnaryOp::Log } else { UnaryOp::Recip };
+        stmts.push(store(self.rows(), row(sum), vec![row(sum)], Vec::new(), unary(op, Scalar::Arg(0))));
+        stmts.extend(draft.blocks("block", columns, block, LoopKind::Serial, |_, at, width| {
+            let coords = self.coords(Some(at), false);
+            if log {
+                let value = sub(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
+                let args = vec![self.input(&coords), row(max), row(sum)];
+                return vec![self.finish(window(width), &coords, args, value)];
+            }
+            let correction = mul(unary(UnaryOp::Exp, sub(Scalar::Arg(0), Scalar::Arg(1))), Scalar::Arg(2));
+            let args = vec![against(at), row(max), row(sum)];
+            let value = mul(Scalar::Arg(0), Scalar::Arg(1));
+            vec![
+                store(self.rows(), row(factor), args, Vec::new(), correction),
+                self.finish(window(width), &coords, vec![self.held(&coords), row(factor)], value),
+            ]
+        }));
+        stmts
+    }
+
+    fn layer_norm(&self, eps: f64) -> Vec<Stmt> {
+        let (sum, square, shift) = (self.tiles.first, self.tiles.second, self.tiles.third);
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        let coords = self.coords(None, false);
+        let (x, first) = (self.input(&coords), self.input(&self.coords(None, true)));
+        let acc = self.schedule.accumulators;
+        #[expect(clippy::cast_precision_loss, reason = "a row has fewer than 2^31 columns")]
+        let count = Scalar::Const(1.0 / self.columns() as f64);
+        let mut stmts = vec![Stmt::Fill { tile: sum, value: 0.0 }, Stmt::Fill { tile: square, value: 0.0 }];
+        let difference = sub(Scalar::Arg(0), Scalar::Arg(1));
+        let square_of = mul(Scalar::Let(0), Scalar::Let(0));
+        let to_root = |variance: Scalar| unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, add(variance, Scalar::Const(eps))));
+        match self.schedule.moments {
+            Moments::Shifted => {
+                let folds = vec![
+                    Fold { into: row(sum), op: FoldOp::Add, value: 0 },
+                    Fold { into: row(square), op: FoldOp::Add, value: 1 },
+                ];
+                stmts.push(Stmt::Sweep {
+                    shape: self.whole(),
+                    args: vec![x.clone(), first.clone()],
+                    lets: vec![difference, square_of],
+                    stores: Vec::new(),
+                    folds,
+                    accumulators: acc,
+                    ahead: 0,
+                });
+                // The constant comes first, so that NaN stays.
+                let variance = binary(
+                    BinaryOp::Max,
+                    Scalar::Const(0.0),
+                    sub(mul(Scalar::Arg(1), count.clone()), mul(Scalar::Let(0), Scalar::Let(0))),
+                );
+                stmts.push(Stmt::Sweep {
+                    shape: self.rows(),
+                    args: vec![row(sum), row(square), first],
+                    lets: vec![mul(Scalar::Arg(0), count), to_root(variance), add(Scalar::Arg(2), Scalar::Let(0))],
+                    stores: vec![(row(square), 1), (row(shift), 2)],
+                    folds: Vec::new(),
+                    accumulators: 1,
+                    ahead: 0,
+                });
+            }
+            Moments::TwoPass => {
+                stmts.push(fold(self.whole(), vec![x.clone()], Scalar::Arg(0), row(sum), FoldOp::Add, acc));
+                let mean = mul(Scalar::Arg(0), count.clone());
+                stmts.push(store(self.rows(), row(shift), vec![row(sum)], Vec::new(), mean));
+                stmts.push(Stmt::Sweep {
+                    shape: self.whole(),
+                    args: vec![x.clone(), row(shift)],
+                    lets: vec![difference, square_of],
+                    stores: Vec::new(),
+                    folds: vec![Fold { into: row(square), op: FoldOp::Add, value: 1 }],
+                    accumulators: acc,
+                    ahead: 0,
+                });
+                let root = to_root(mul(Scalar::Arg(0), count));
+                stmts.push(store(self.rows(), row(square), vec![row(square)], Vec::new(), root));
+            }
+        }
+        let value = mul(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
+        stmts.push(self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value));
+        stmts
+    }
+
+    fn rms_norm(&self, eps: f64) -> Vec<Stmt> {
+        let square = self.tiles.first;
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        let coords = self.coords(None, false);
+        let x = self.input(&coords);
+        let acc = self.schedule.accumulators;
+        #[expect(clippy::cast_precision_loss, reason = "a row has fewer than 2^31 columns")]
+        let count = Scalar::Const(1.0 / self.columns() as f64);
+        let mean = add(mul(Scalar::Arg(0), count), Scalar::Const(eps));
+        let root = unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, mean));
+        let squares = mul(Scalar::Arg(0), Scalar::Arg(0));
+        vec![
+            Stmt::Fill { tile: square, value: 0.0 },
+            fold(self.whole(), vec![x.clone()], squares, row(square), FoldOp::Add, acc),
+            store(self.rows(), row(square), vec![row(square)], Vec::new(), root),
+            self.finish(self.whole(), &coords, vec![x, row(square)], mul(Scalar::Arg(0), Scalar::Arg(1))),
+        ]
+    }
+
+    fn arg_max(&self) -> Vec<Stmt> {
+        let (max, place) = (self.tiles.first, self.tiles.position);
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        let coords = self.coords(None, false);
+        let x = self.input(&coords);
+        let acc = self.schedule.accumulators;
+        let position = position(self.nest, self.reduced, &coords, Index::ZERO);
+        let nowhere = f64::from(i32::MAX);
+        let select = |parts: [Scalar; 4]| Scalar::Select(Compare::Eq, Box::new(parts));
+        // NaN is the largest: it equals nothing, itself included.
+        let nan = select([Scalar::Arg(0), Scalar::Arg(0), Scalar::Const(nowhere), Scalar::Position(position.clone())]);
+        let found = select([Scalar::Arg(0), Scalar::Arg(1), Scalar::Position(position), nan]);
+        let out = view(self.nest.out(), &self.coords(None, true));
+        vec![
+            Stmt::Fill { tile: max, value: f64::NEG_INFINITY },
+            fold(self.whole(), vec![x.clone()], Scalar::Arg(0), row(max), FoldOp::NanMax, acc),
+            Stmt::Fill { tile: place, value: nowhere },
+            fold(self.whole(), vec![x, row(max)], found, row(place), FoldOp::Min, acc),
+            Stmt::Copy { shape: self.rows(), dst: out, src: row(place) },
+        ]
+    }
+}
+
+fn sub(lhs: Scalar, rhs: Scalar) -> Scalar {
+    binary(BinaryOp::Sub, lhs, rhs)
+}

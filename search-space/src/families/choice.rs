@@ -1,0 +1,47 @@
+//! Reads named values of a schedule, and domains that several families share.
+
+use crate::schedule::Schedule;
+
+/// Whether an output is written through the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Ordinary stores.
+    Plain,
+    /// Non-temporal stores.
+    Stream,
+}
+
+/// The words of [`Store`] in schedules.
+pub const STORES: [&str; 2] = ["plain", "stream"];
+
+/// A positive number.
+///
+/// # Errors
+/// The parameter that is missing or not a positive number.
+pub fn int(schedule: &Schedule, name: &str) -> Result<u64, String> {
+    let value = schedule.int(name).ok_or_else(|| format!("parameter {name} is missing or not a number"))?;
+    u64::try_from(value).ok().filter(|&value| value > 0).ok_or_else(|| format!("{name}={value} must be > 0"))
+}
+
+/// The position of a word in `words`.
+///
+/// # Errors
+/// The parameter that is missing or has no meaning.
+pub fn word(schedule: &Schedule, name: &str, words: &[&str]) -> Result<usize, String> {
+    let value = schedule.name(name).ok_or_else(|| format!("parameter {name} is missing or a number"))?;
+    words.iter().position(|word| *word == value).ok_or_else(|| format!("{name}={value} is not known"))
+}
+
+/// How the output is stored.
+///
+/// # Errors
+/// As [`word`].
+pub fn store(schedule: &Schedule) -> Result<Store, String> {
+    Ok(if word(schedule, "store", &STORES)? == 1 { Store::Stream } else { Store::Plain })
+}
+
+/// The members of `ladder` below `extent`, and `extent` itself: sizes of blocks of an axis.
+pub fn blocks(ladder: &[u64], extent: u64) -> Vec<i64> {
+    let inside = ladder.iter().copied().filter(|&size| size < extent).chain([extent]);
+    inside.map(|size| i64::try_from(size).expect("invariant: extents are below 2^62")).collect()
+}

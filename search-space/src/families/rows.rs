@@ -1,0 +1,117 @@
+//! Softmax, norms and arg-max on the CPU: groups of rows, passes over their columns.
+
+use super::choice::{self, STORES, Store};
+use super::nest::Nest;
+use super::{SchedulePlan, Unsupported, contraction};
+use crate::schedule::{Schedule, Value};
+use crate::space::SpaceBuilder;
+use crate::target::Target;
+use crate::workload::{MathMode, Op};
+
+/// How mean and variance are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moments {
+    /// Sums and sums of squares of the distance to the row's first element, in one pass.
+    Shifted,
+    /// The mean first, then the squares of the distance to it.
+    TwoPass,
+}
+
+/// A schedule with typed fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsSchedule {
+    /// Rows that take each pass together.
+    pub group: u64,
+    /// Columns of a block of the online softmax; all columns: one block, no rescaling.
+    pub block: u64,
+    /// Independent partial results of each reduction.
+    pub accumulators: u64,
+    /// Layer norm.
+    pub moments: Moments,
+    /// Whether exponentials may be short.
+    pub short_exp: bool,
+    /// How the output is stored.
+    pub store: Store,
+    /// Whether the groups are spread over the cores.
+    pub parallel: bool,
+}
+
+const MOMENTS: [&str; 3] = ["-", "shifted", "two_pass"];
+const EXP: [&str; 3] = ["-", "full", "short"];
+const PAR: [&str; 2] = ["-", "rows"];
+
+impl RowsSchedule {
+    /// Reads the named values.
+    ///
+    /// # Errors
+    /// The parameter that is missing or has no meaning.
+    pub fn read(schedule: &Schedule) -> Result<RowsSchedule, String> {
+        Ok(RowsSchedule {
+            group: choice::int(schedule, "group")?,
+            block: choice::int(schedule, "block")?,
+            accumulators: choice::int(schedule, "acc")?,
+            moments: if choice::word(schedule, "moments", &MOMENTS)? == 2 {
+                Moments::TwoPass
+            } else {
+                Moments::Shifted
+            },
+            short_exp: choice::word(schedule, "exp", &EXP)? == 2,
+            store: choice::store(schedule)?,
+            parallel: choice::word(schedule, "par", &PAR)? == 1,
+        })
+    }
+}
+
+/// The space of a row pass on a CPU target and its default schedule.
+///
+/// # Errors
+/// [`Unsupported::Space`] when the space is empty or too large to compile.
+pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
+    let workload = &nest.workload;
+    let (kept, reduced) = (nest.axes(false), nest.axes(true));
+    let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
+    if cols >= 1 << 31 {
+        return Err(Unsupported::Limit { what: "a row".into(), needed: cols, limit: (1 << 31) - 1 });
+    }
+    let lanes = (target.limits.vector_bytes / 4).max(1);
+    let exponential = matches!(workload.op, Op::RowsSoftmax | Op::RowsLogSoftmax);
+    let mut space = SpaceBuilder::new();
+    // Where the columns are strided, the rows are what vectors run along, and a group is several of those.
+    let groups = [1u64, 2, 4, 8, 16, 32, 64].into_iter().filter(|&group| group <= rows);
+    space.param("group", groups.map(|group| i64::try_from(group).expect("invariant: small")));
+    let one_axis = reduced.len() == 1;
+    let ladder: &[u64] = if exponential && one_axis { &[512, 1024, 2048, 3200, 4096, 8192] } else { &[] };
+    space.param("block", choice::blocks(ladder, cols)).structural("block");
+    space.param("acc", [1, 2, 4, 8]);
+    let moments = matches!(workload.op, Op::RowsLayerNorm { .. });
+    space.names("moments", if moments { &MOMENTS[1..] } else { &MOMENTS[..1] }).structural("moments");
+    let exp = match (exponential, workload.math) {
+        (false, _) => &EXP[..1],
+        (true, MathMode::Ieee) => &EXP[1..2],
+        (true, _) => &EXP[1..],
+    };
+    space.names("exp", exp);
+    space.names("store", &STORES).structural("store");
+    space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+    let last = reduced[reduced.len() - 1];
+    if workload.op == Op::RowsArgMax || !nest.whole_vectors(nest.out(), last, lanes) {
+        space.require("whole_vectors", "store == 'plain'");
+    }
+    space.require("stream_vectors", &format!("store == 'stream' => block % {lanes} == 0"));
+    // What passes hand on must fit the cache, or the next one fetches it again.
+    let fits = (target.limits.l2_bytes / 4).max(cols);
+    space.require("rows_fit", &format!("group == 1 || group*{cols} <= {fits}"));
+    space.require("blocks_used", &format!("block == {cols} || block*2 <= {cols}"));
+    let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    let wish: [(&str, Value); 7] = [
+        ("group", if cols <= 1024 { 4 } else { 1 }.into()),
+        ("block", i64::try_from(cols).unwrap_or(i64::MAX).into()),
+        ("acc", 4.into()),
+        ("moments", if moments { "shifted" } else { "-" }.into()),
+        ("exp", if exponential { "full" } else { "-" }.into()),
+        ("store", "plain".into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    let default = contraction::closest(&space, &wish);
+    Ok(SchedulePlan { space, default })
+}
