@@ -195,6 +195,7 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let tiles = (lines / height.stride / rows).clamp(1, height.pixels.div_ceil(rows));
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
+    let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
     let wish: [(&str, Value); 15] = [
         ("form", "direct".into()),
         ("vec", if image.image_is_a { "n" } else { "m" }.into()),
@@ -209,7 +210,7 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
         (image_pack, "panel".into()),
         (weights_pack, if free { "ahead" } else { "panel" }.into()),
         ("ku", signed(image.channels.extent().min(4)).into()),
-        ("tail", "separate".into()),
+        ("tail", if exact { "-" } else { "separate" }.into()),
         ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
     ];
     closest(space, &wish)
