@@ -1,7 +1,7 @@
 //! Convolutions among the contractions: one factor is an image that a window of taps is moved over.
 
 use super::{ContractionView, Group, OperandMap};
-use crate::workload::Subscript;
+use crate::workload::{MathMode, Subscript};
 
 /// One dimension of an image: element `stride · pixel + dilation · tap + offset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,14 @@ impl ContractionView {
     /// The weights, and the group of the output axes they own.
     pub fn weights_side(&self, image: &ImageView) -> (&OperandMap, &Group) {
         if image.image_is_a { (&self.b, &self.n) } else { (&self.a, &self.m) }
+    }
+
+    /// Whether Winograd's minimal filtering applies: windows of three neighbouring taps, moved by one, in arithmetic
+    /// that may be rearranged.
+    pub fn has_winograd(&self, image: &ImageView) -> bool {
+        let of_three =
+            |window: &Window| (window.pixel.is_some(), window.taps, window.stride, window.dilation) == (true, 3, 1, 1);
+        self.workload.math == MathMode::Fast && of_three(&image.height) && of_three(&image.width)
     }
 
     fn image_in(&self, image_is_a: bool) -> Option<ImageView> {

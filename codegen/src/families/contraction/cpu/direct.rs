@@ -20,8 +20,9 @@ use search_space::workload::DType;
 
 use super::packed::Packed;
 use super::signed;
+use super::window::{self, copy_image, first_read, place, set, weight};
 use crate::atoms::Atom;
-use crate::families::contraction::{Names, buffers, epilogue, split};
+use crate::families::contraction::{Names, buffers, epilogue};
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::lower::LowerError;
@@ -47,25 +48,12 @@ pub(super) fn build(
     if image_pack == Pack::None && (padded || schedule.tail == Tail::Masked) {
         return Err(LowerError::Schedule { why: "an image with padding cannot be read in place".into() });
     }
-    let (map, group) = view.weights_side(image);
-    let weights = Packed {
-        workspace: 0,
-        batch: view.batch.extent(),
-        extent: group.extent(),
-        width: schedule.nv * schedule.vw,
-        taps: vec![image.height.taps, image.width.taps],
-        steps: image.channels.extent(),
-    };
+    let taps = vec![image.height.taps, image.width.taps];
+    let weights = window::panels(view, image, schedule.nv * schedule.vw, taps);
     let mut buffers = buffers(view);
-    let operand = buffers[map.operand].clone();
+    let operand = buffers[view.weights_side(image).0.operand].clone();
     let pack = weights.kernel("pack_weights", phase, operand.clone(), &|at| {
-        let mut coords = vec![Index::ZERO; view.workload.axes.len()];
-        let groups = [(&view.batch, &at.batch), (group, &at.position), (&image.channels, &at.step)];
-        groups.into_iter().for_each(|(group, fused)| set(&mut coords, group, fused));
-        for (window, tap) in [&image.height, &image.width].into_iter().zip(&at.taps) {
-            window.tap.into_iter().for_each(|axis| coords[axis] = tap.clone());
-        }
-        place(map, &coords)
+        (weight(view, image, at, [&at.taps[0], &at.taps[1]]), Vec::new())
     });
     let workspace_bytes = vec![weights.bytes()];
     buffers.push(weights.buffer(&operand.name, Access::Read));
@@ -217,45 +205,15 @@ impl Family<'_> {
         vec![Stmt::For { var, extent: Index::of(extent), kind, body }]
     }
 
-    /// The image element that the first tap of pixel row `row` and column 0 reads, without channels.
-    fn first_read(&self, at: &At, row: Index) -> Index {
-        let (map, _) = self.view.image_side(self.image);
-        let (index, _) = place(map, &at.coords);
-        let height = &self.image.height;
-        index + row * Index::Const(signed(height.stride) * height.step)
-    }
-
     /// The first pixel row of the block.
     fn block_start(&self, at: &At) -> Index {
         at.block.clone() * Index::of(self.block_rows())
     }
 
-    /// `image[row, c, column]` for a block; what lies outside of the image is zero.
     fn copy_image(&self, tile: usize, at: &At) -> Stmt {
-        let (map, _) = self.view.image_side(self.image);
-        let (height, width) = (&self.image.height, &self.image.width);
         let shape = &self.tiles[tile].shape;
-        let start = self.block_start(at);
-        let index = self.first_read(at, start.clone())
-            + Index::Coord(0) * Index::Const(height.step)
-            + Index::Coord(1) * Index::Const(self.image.channel_step)
-            + Index::Coord(2) * Index::Const(width.step);
-        let mut guards = Vec::new();
-        let row = start * Index::of(height.stride) + Index::Coord(0) + Index::Const(height.offset);
-        let last_row = signed((self.blocks() - 1) * self.block_rows() * height.stride + shape[0]);
-        let column = Index::Coord(2) + Index::Const(width.offset);
-        for (window, position, last) in [(height, row, last_row), (width, column, signed(shape[2]))] {
-            // Without a bound no pixel reads outside, but what pixels over the end would read may not exist.
-            let bound = window.bound.map_or(window.offset + signed(window.span(window.pixels)), signed);
-            if window.offset < 0 || last + window.offset > bound {
-                guards.push(Guard { index: position, bound: Index::Const(bound) });
-            }
-        }
-        Stmt::Copy {
-            shape: shape.iter().map(|&extent| Index::of(extent)).collect(),
-            dst: View { place: Place::Tile(tile), index: (0..3).map(Index::Coord).collect(), guards: Vec::new() },
-            src: View { place: Place::Buffer(map.operand), index: vec![index], guards },
-        }
+        let last = (self.blocks() - 1) * self.block_rows();
+        copy_image(self.view, self.image, &at.coords, (tile, shape), (&self.block_start(at), last))
     }
 
     fn tile_loops(&mut self, at: &At) -> Vec<Stmt> {
@@ -365,7 +323,7 @@ impl Family<'_> {
             }
             None => {
                 let (map, _) = self.view.image_side(self.image);
-                let index = self.first_read(at, self.block_start(at))
+                let index = first_read(self.view, self.image, &at.coords, self.block_start(at))
                     + row * Index::Const(height.step)
                     + Index::Coord(2) * Index::Const(self.image.channel_step)
                     + column * Index::Const(width.step);
@@ -444,24 +402,4 @@ impl Family<'_> {
             expr,
         }
     }
-}
-
-/// Sets the coordinates of a group's axes from its fused coordinate.
-fn set(coords: &mut [Index], group: &search_space::families::contraction::Group, fused: &Index) {
-    for (axis, digit) in split(group, fused) {
-        coords[axis] = digit;
-    }
-}
-
-/// The element of an operand at a coordinate per axis, and the guards of its padding.
-fn place(map: &OperandMap, coords: &[Index]) -> (Index, Vec<Guard>) {
-    let along = |index, (coord, stride): (&Index, &i64)| index + coord.clone() * Index::Const(*stride);
-    let index = coords.iter().zip(&map.strides).fold(Index::Const(map.offset), along);
-    let guards = map.guards.iter().map(|guard| {
-        let along =
-            |position, &(axis, coefficient): &(usize, i64)| position + coords[axis].clone() * Index::Const(coefficient);
-        let position = guard.terms.iter().fold(Index::Const(guard.offset), along);
-        Guard { index: position, bound: Index::of(guard.bound.unwrap_or(u64::MAX >> 2)) }
-    });
-    (index, guards.collect())
 }

@@ -4,6 +4,7 @@
 mod direct;
 mod gemm;
 mod packed;
+mod window;
 
 use search_space::Schedule;
 use search_space::families::contraction::ContractionView;

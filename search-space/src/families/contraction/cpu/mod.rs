@@ -17,6 +17,9 @@ pub enum Form {
     Gemm,
     /// As a convolution: a register tile of pixels times channels walks over the taps of the window.
     Direct,
+    /// By Winograd's minimal filtering F(m×m, 3×3) with this m, 2 or 4: products of transformed tiles of the image and
+    /// transformed weights.
+    Winograd(u64),
 }
 
 /// Where the panels of a packed operand come from.
@@ -91,13 +94,14 @@ pub struct CpuSchedule {
     pub vec: VectorAxis,
     /// Elements of a vector.
     pub vw: u64,
-    /// Rows of the register tile; of [`Form::Direct`], pixels of one row of the image.
+    /// Rows of the register tile; of [`Form::Direct`], pixels of one row of the image; of [`Form::Winograd`], tiles.
     pub mr: u64,
-    /// Rows of the image in a register tile: 1, except with [`Form::Direct`].
+    /// Rows of pixels in a register tile of [`Form::Direct`], rows of tiles that are transformed together by
+    /// [`Form::Winograd`], otherwise 1.
     pub th: u64,
     /// Vectors of the register tile.
     pub nv: u64,
-    /// Register tiles in a cache block along the rows.
+    /// Register tiles in a cache block along the rows; with an image, units of `th` rows in the part that is copied at once.
     pub mt: u64,
     /// Register tiles in a cache block along the columns.
     pub nt: u64,
@@ -133,6 +137,8 @@ impl CpuSchedule {
             form: match schedule.name("form") {
                 None | Some("gemm") => Form::Gemm,
                 Some("direct") => Form::Direct,
+                Some("winograd2") => Form::Winograd(2),
+                Some("winograd4") => Form::Winograd(4),
                 Some(other) => return Err(unknown("form", other)),
             },
             vec: match name("vec")? {

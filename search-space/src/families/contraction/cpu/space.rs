@@ -15,6 +15,8 @@ use crate::target::Target;
 const PACK_ROWS_PER_L2: u64 = 4;
 const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
+/// Largest block of transformed tiles, in the same unit.
+const PACK_TILES_PER_L2: u64 = 4;
 /// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
 const SHORT: u64 = 16;
 
@@ -32,8 +34,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     // A plain product of an image needs no form of its own.
     let image = view.image().filter(|image| !view.is_plain(image));
     let mut space = SpaceBuilder::new();
-    if image.is_some() {
-        space.names("form", &["gemm", "direct"]).structural("form");
+    if let Some(image) = &image {
+        let forms: &[&str] =
+            if view.has_winograd(image) { &["gemm", "direct", "winograd2", "winograd4"] } else { &["gemm", "direct"] };
+        space.names("form", forms).structural("form");
     }
     space.names("vec", &["n", "m"]).structural("vec");
     space.param("vw", widths).structural("vw");
@@ -57,11 +61,13 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
 
-    let rows = if image.is_some() { "th*mr" } else { "mr" };
-    space.require("registers", &format!("{rows}*nv + nv + 1 <= {}", limits.vector_registers));
+    space.require("registers", &format!("mr*nv + nv + 1 <= {}", limits.vector_registers));
     gemm(&mut space, view, image.is_some());
     if let Some(image) = &image {
-        direct(&mut space, view, image);
+        direct(&mut space, view, image, limits.vector_registers);
+        if view.has_winograd(image) {
+            winograd(&mut space, view, image, limits.l2_bytes);
+        }
     }
     let cache = |factor: u64| limits.l2_bytes * factor / 4;
     let product = if image.is_some() { "form == 'gemm' && " } else { "" };
@@ -129,7 +135,7 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
 }
 
 /// The constraints of the direct form: rows are pixels, columns are output channels.
-fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) {
+fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, registers: u64) {
     let mut on = |name: &str, rule: String| {
         space.require(format!("direct_{name}"), &format!("form == 'direct' => ({rule})"));
     };
@@ -137,6 +143,7 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) {
     let (height, width) = (image.height.pixels, image.width.pixels);
     let channels = view.weights_side(image).1.extent();
     on("vec", format!("vec == '{vec}'"));
+    on("registers", format!("th*mr*nv + nv + 1 <= {registers}"));
     // No register tile or block begins beyond the end; tiles of several rows hold whole rows.
     on("pixels_used", format!("mr <= {width} && th <= {height} && (mt - 1)*th < {height}"));
     on("whole_rows", format!("th > 1 => mr == {width}"));
@@ -157,6 +164,34 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) {
     );
     // Pixels over the end are not loaded one by one: they must be there, in a packed image.
     on("masked_pixels", format!("tail == 'masked' => {packed} == 'panel'"));
+}
+
+/// The constraints of Winograd's forms: rows are tiles of pixels, columns are output channels.
+fn winograd(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, l2_bytes: u64) {
+    let (vec, packed, weights) = if image.image_is_a { ("n", "pack_a", "pack_b") } else { ("m", "pack_b", "pack_a") };
+    let outputs = view.weights_side(image).1.extent();
+    let channels = image.channels.extent();
+    for outputs_of_tile in [2, 4] {
+        let mut on = |name: &str, rule: String| {
+            let form = format!("winograd{outputs_of_tile}");
+            space.require(format!("{form}_{name}"), &format!("form == '{form}' => ({rule})"));
+        };
+        let [rows, columns] = [&image.height, &image.width].map(|window| window.pixels.div_ceil(outputs_of_tile));
+        let inputs = outputs_of_tile + 2;
+        on("vec", format!("vec == '{vec}'"));
+        on("tiles_used", format!("th <= {rows} && mr <= th*{columns} && (mt - 1)*th < {rows}"));
+        on("channels_used", format!("(nv - 1)*vw < {outputs}"));
+        on("unblocked", format!("nt == 1 && kc == {} && order == 'jpi.ji'", view.k.extent()));
+        on("packed", format!("{weights} != 'none' && {packed} == 'panel'"));
+        on("exact", format!("tail == '-' => th*{columns} % mr == 0"));
+        on("inexact", format!("th*{columns} % mr == 0 => tail == '-'"));
+        on("tail", "tail in ['-', 'separate']".into());
+        on("waste", format!("ceildiv({rows}, th)*th*4 <= {rows}*5"));
+        let row = (columns * outputs_of_tile + 2) * channels;
+        on("image_fits", format!("(mt*th*{outputs_of_tile} + 2)*{row} <= {}", l2_bytes * PACK_IMAGE_PER_L2 / 4));
+        let tiles = columns * inputs * inputs * channels;
+        on("tiles_fit", format!("th*{tiles} <= {}", l2_bytes * PACK_TILES_PER_L2 / 4));
+    }
 }
 
 /// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
@@ -192,7 +227,9 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let rows = if pixels == width.pixels { (most / pixels).clamp(1, height.pixels) } else { 1 };
     let row_bytes = 4 * width.span(width.pixels) * image.channels.extent();
     let lines = (limits.l2_bytes / 2 / row_bytes.max(1)).saturating_sub((height.taps - 1) * height.dilation);
-    let tiles = (lines / height.stride / rows).clamp(1, height.pixels.div_ceil(rows));
+    // Equal blocks, too.
+    let tiles = height.pixels.div_ceil(rows);
+    let tiles = tiles.div_ceil(tiles.div_ceil((lines / height.stride / rows).max(1)));
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
     let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
