@@ -19,8 +19,8 @@ use search_space::families::contraction::{ContractionView, OperandMap};
 use search_space::workload::DType;
 
 use super::packed::Packed;
-use super::signed;
 use super::window::{self, copy_image, first_read, place, set, weight};
+use super::{map, signed};
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, buffers, epilogue};
 use crate::index::Index;
@@ -52,8 +52,8 @@ pub(super) fn build(
     let weights = window::panels(view, image, schedule.nv * schedule.vw, taps);
     let mut buffers = buffers(view);
     let operand = buffers[view.weights_side(image).0.operand].clone();
-    let pack = weights.kernel("pack_weights", phase, operand.clone(), &|at| {
-        (weight(view, image, at, [&at.taps[0], &at.taps[1]]), Vec::new())
+    let pack = weights.kernel("pack_weights", phase, operand.clone(), &weights.taps, &|at, taps| {
+        weights.copy(at, taps, (weight(view, image, at, [&taps[0], &taps[1]]), Vec::new()))
     });
     let workspace_bytes = vec![weights.bytes()];
     buffers.push(weights.buffer(&operand.name, Access::Read));
@@ -386,7 +386,8 @@ impl Family<'_> {
         }
         let (out, out_guards) = place(&self.view.out, &coords);
         guards.extend(out_guards);
-        let (expr, side) = epilogue(self.view, Scalar::Arg(0), 1, &|map| place(map, &coords));
+        let mut lets = Vec::new();
+        let (expr, side) = epilogue(self.view, Scalar::Arg(0), 1, &|map| place(map, &coords), &mut lets);
         let start = Index::of(y * pixels.columns);
         let held = vec![Index::Coord(0) + start, Index::Coord(1)];
         let mut args = vec![View { place: Place::Tile(acc), index: held, guards: Vec::new() }];
@@ -395,11 +396,7 @@ impl Family<'_> {
             view.guards.extend(guards.iter().cloned());
             view
         }));
-        Stmt::Map {
-            shape: vec![Index::of(length), Index::of(self.weights.width)],
-            dst: View { place: Place::Buffer(self.view.out.operand), index: vec![out], guards },
-            args,
-            expr,
-        }
+        let dst = View { place: Place::Buffer(self.view.out.operand), index: vec![out], guards };
+        map(vec![Index::of(length), Index::of(self.weights.width)], dst, args, lets, expr)
     }
 }

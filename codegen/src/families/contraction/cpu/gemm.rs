@@ -15,7 +15,7 @@ use search_space::families::contraction::{ContractionView, OperandMap};
 use search_space::workload::DType;
 
 use super::packed::Packed;
-use super::signed;
+use super::{map, signed};
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, Point, buffers, element, epilogue};
 use crate::index::Index;
@@ -161,10 +161,11 @@ impl<'a> Family<'a> {
                 };
                 let map = self.operand(rows);
                 let operand = self.buffers[map.operand].clone();
-                let kernel = packed.kernel(&format!("pack_{name}"), Phase::Prepack, operand.clone(), &|at| {
+                let kernel = packed.kernel(&format!("pack_{name}"), Phase::Prepack, operand.clone(), &[], &|at, _| {
                     let zero = Index::ZERO;
                     let (row, col) = if rows { (at.position.clone(), zero) } else { (zero, at.position.clone()) };
-                    element(self.view, map, &self.point(at.batch.clone(), row, col, at.step.clone()))
+                    let point = self.point(at.batch.clone(), row, col, at.step.clone());
+                    packed.copy(at, &[], element(self.view, map, &point))
                 });
                 program.kernels.push(kernel);
                 program.workspace_bytes.push(packed.bytes());
@@ -407,15 +408,8 @@ impl<'a> Family<'a> {
         }
         let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
-        let map = |args: Vec<View>, mut lets: Vec<Scalar>, expr: Scalar| {
-            let shape = vec![Index::of(row.size), Index::of(col.size)];
-            if lets.is_empty() {
-                return Stmt::Map { shape, dst: out.clone(), args, expr };
-            }
-            lets.push(expr);
-            let stores = vec![(out.clone(), lets.len() - 1)];
-            Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1 }
-        };
+        let shape = vec![Index::of(row.size), Index::of(col.size)];
+        let map = |args, lets, expr| map(shape.clone(), out.clone(), args, lets, expr);
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.
         let mut before = out.clone();
         before.guards.push(Guard { index: at_k.clone() - Index::Const(1), bound: Index::of(self.k) });

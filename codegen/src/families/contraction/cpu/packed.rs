@@ -30,10 +30,11 @@ pub(super) struct At {
     pub batch: Index,
     /// Coordinate along the packed dimension.
     pub position: Index,
-    /// Coordinate of each outer step.
-    pub taps: Vec<Index>,
     /// Innermost step.
     pub step: Index,
+    /// Where the operand has an element: not beyond the end of the packed dimension.
+    pub guards: Vec<Guard>,
+    panel: Index,
 }
 
 impl Packed {
@@ -53,7 +54,15 @@ impl Packed {
     /// The workspace buffer as a parameter of a kernel.
     pub(super) fn buffer(&self, name: &str, access: Access) -> Buffer {
         let source = Source::Workspace(self.workspace);
-        Buffer { name: format!("{name}_panels"), source, dtype: DType::F32, len: self.len(), align: 64, access }
+        Buffer {
+            name: format!("{name}_panels"),
+            source,
+            dtype: DType::F32,
+            len: self.len(),
+            align: 64,
+            access,
+            stream: false,
+        }
     }
 
     /// Element `element` of a step of a panel.
@@ -74,13 +83,15 @@ impl Packed {
         View { place: Place::Buffer(buffer), index: vec![at], guards: Vec::new() }
     }
 
-    /// The kernel that fills the panels from `operand`, whose elements `source` finds.
+    /// The kernel that fills the panels from `operand`, its buffer 0. For each batch coordinate, panel and coordinate of
+    /// the outer loops `over`, `fill` gives the statement that walks a [`Packed::window`] of steps and elements.
     pub(super) fn kernel(
         &self,
         name: &str,
         phase: Phase,
         operand: Buffer,
-        source: &dyn Fn(&At) -> (Index, Vec<Guard>),
+        over: &[u64],
+        fill: &dyn Fn(&At, &[Index]) -> Stmt,
     ) -> Kernel {
         let mut names = Names::default();
         let mut loops = Vec::new();
@@ -95,21 +106,16 @@ impl Packed {
         };
         let batch = open("batch", self.batch, LoopKind::Serial);
         let panel = open("panel", self.panels(), LoopKind::Cores);
-        let taps: Vec<Index> = self.taps.iter().map(|&extent| open("tap", extent, LoopKind::Serial)).collect();
+        let outer: Vec<Index> = over.iter().map(|&extent| open("tap", extent, LoopKind::Serial)).collect();
         let position = panel.clone() * Index::of(self.width) + Index::Coord(1);
-        let at = At { batch, position: position.clone(), taps, step: Index::Coord(0) };
-        let (index, mut guards) = source(&at);
+        let mut guards = Vec::new();
         if !self.extent.is_multiple_of(self.width) {
-            guards.push(Guard { index: position, bound: Index::of(self.extent) });
+            guards.push(Guard { index: position.clone(), bound: Index::of(self.extent) });
         }
-        let copy = Stmt::Copy {
-            shape: vec![Index::of(self.steps), Index::of(self.width)],
-            dst: self.view(1, at.batch, panel, &at.taps, Index::Coord(0), Index::Coord(1)),
-            src: View { place: Place::Buffer(0), index: vec![index], guards },
-        };
+        let at = At { batch, position, step: Index::Coord(0), guards, panel };
         let nest =
             |body, (var, extent, kind): (_, u64, _)| vec![Stmt::For { var, extent: Index::of(extent), kind, body }];
-        let body = loops.into_iter().rev().fold(vec![copy], nest);
+        let body = loops.into_iter().rev().fold(vec![fill(&at, &outer)], nest);
         let panels = self.buffer(&operand.name, Access::Write);
         Kernel {
             name: name.into(),
@@ -121,5 +127,22 @@ impl Packed {
             pipes: Vec::new(),
             body,
         }
+    }
+
+    /// The window of [`Packed::kernel`]: innermost steps and the elements of a panel.
+    pub(super) fn window(&self) -> Vec<Index> {
+        vec![Index::of(self.steps), Index::of(self.width)]
+    }
+
+    /// Where [`Packed::kernel`] puts the element of a window.
+    pub(super) fn filled(&self, at: &At, taps: &[Index]) -> View {
+        self.view(1, at.batch.clone(), at.panel.clone(), taps, at.step.clone(), Index::Coord(1))
+    }
+
+    /// The statement that copies a window from the element `index` of the operand, whose padding has these guards.
+    pub(super) fn copy(&self, at: &At, taps: &[Index], (index, mut guards): (Index, Vec<Guard>)) -> Stmt {
+        guards.extend(at.guards.iter().cloned());
+        let src = View { place: Place::Buffer(0), index: vec![index], guards };
+        Stmt::Copy { shape: self.window(), dst: self.filled(at, taps), src }
     }
 }
