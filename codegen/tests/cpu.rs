@@ -170,10 +170,14 @@ fn run_forms(vector_bytes: u64, threads: u64, seed: u64) {
         let workload = samples::convolution(&mut rng);
         let target = cpu_target(vector_bytes, threads);
         let plan = families::plan(&workload, &target).expect("every contraction has a space");
-        let forms = plan.space.params().iter().find(|parameter| parameter.name == "form");
-        for form in forms.map_or(&[][..], |parameter| &parameter.values) {
-            let mut drawn = (0..50).map(|_| plan.space.schedule(&plan.space.sample(&mut rng, 0.5)));
-            let Some(schedule) = drawn.find(|schedule| schedule.get("form") == Some(form)) else { continue };
+        let Some(position) = plan.space.position("form") else { continue };
+        for (at, form) in plan.space.params()[position].values.iter().enumerate() {
+            // The member with this form that is nearest to a random one.
+            let drawn = plan.space.sample(&mut rng, 0.5);
+            let mut fixed = vec![None; plan.space.params().len()];
+            fixed[position] = Some(at as u16);
+            let Some(config) = plan.space.nearest(&drawn, &vec![1.0; fixed.len()], &fixed) else { continue };
+            let schedule = plan.space.schedule(&config);
             println!("seed {seed} {} | {schedule}", workload.key());
             check(&workload, &target, &schedule, &mut rng);
             *seen.entry(form.to_string()).or_default() += 1;
