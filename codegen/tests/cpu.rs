@@ -13,7 +13,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::{Schedule, Target, Workload, families, reference, samples};
-use tilewright_codegen::{emit::llvm, lower, tile::interpret::interpret};
+use tilewright_codegen::tile::{Buffer, Source, interpret::interpret};
+use tilewright_codegen::{emit::llvm, lower};
 
 /// Elements before and after each buffer that no kernel may touch.
 const CANARY: usize = 64;
@@ -61,7 +62,8 @@ impl Aligned {
     }
 }
 
-/// Runs a schedule and compares every element of every buffer, canaries included.
+/// Runs a schedule and compares every element of every buffer, canaries included. What Winograd's transforms round is
+/// allowed for; all else is exact.
 fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut ChaCha8Rng) {
     let lowered = lower(workload, target, schedule).expect("members of the space can be lowered");
     let length = |i: usize| usize::try_from(workload.operand_len(i)).unwrap();
@@ -85,32 +87,57 @@ fn check(workload: &Workload, target: &Target, schedule: &Schedule, rng: &mut Ch
         .collect();
     let compiled = llvm::compile(&lowered.lane, &target.key).expect("lanes can be compiled");
     let cores = target.key.threads;
+    // Workspace, as scratch, begins as NaN, so that a panel element that was never packed shows.
+    let mut workspace: Vec<Vec<f32>> = lowered.lane.workspace_bytes.iter().map(|bytes| aligned_nan(*bytes)).collect();
     for (position, kernel) in compiled.kernels().iter().enumerate() {
-        let pointers: Vec<*mut u8> =
-            memory.iter_mut().map(|buffer| buffer.all()[CANARY..].as_mut_ptr().cast::<u8>()).collect();
+        let pointer = |buffer: &Buffer| match buffer.source {
+            Source::Operand(operand) => memory[operand].all()[CANARY..].as_mut_ptr().cast::<u8>(),
+            Source::Workspace(position) => {
+                let start = workspace[position].as_ptr().align_offset(64);
+                workspace[position][start + CANARY..].as_mut_ptr().cast::<u8>()
+            }
+        };
+        let pointers: Vec<*mut u8> = kernel.buffers.iter().map(pointer).collect();
         for core in 0..cores {
-            // Scratch begins as NaN, so that a panel element that was never packed shows.
-            let mut scratch = vec![f32::NAN; usize::try_from(kernel.scratch_bytes).unwrap() / 4 + 16];
+            let mut scratch = aligned_nan(kernel.scratch_bytes);
             let aligned = scratch.as_ptr().align_offset(64);
-            let pointer = scratch[aligned..].as_mut_ptr().cast();
-            // SAFETY: one buffer per operand of the length the kernel states, scratch as asked for.
+            let pointer = scratch[aligned + CANARY..].as_mut_ptr().cast();
+            // SAFETY: each buffer has the length the kernel states, scratch as asked for.
             unsafe { compiled.call(position, &pointers, core, cores, pointer) };
         }
     }
+    let rounds = schedule.name("form").is_some_and(|form| form.starts_with("winograd"));
+    let (interpreted, ran_within) = if rounds { (1e-9, 1e-3) } else { (0.0, 0.0) };
     interpret(&lowered.tile, &mut plain).expect("every access is inside");
     for (&output, wanted) in outputs.iter().zip(&wanted) {
         let ran = &memory[output].all()[CANARY..CANARY + wanted.len()];
         for (at, &value) in wanted.iter().enumerate() {
-            let same = |other: f64| (value.is_nan() && other.is_nan()) || value == other;
-            assert!(same(plain[output][at]), "interpreter: element {at} is {}, not {value}", plain[output][at]);
-            assert!(same(f64::from(ran[at])), "kernel: element {at} is {}, not {value}", ran[at]);
+            let same = |other: f64, within: f64| {
+                (value.is_nan() && other.is_nan()) || value == other || (value - other).abs() < within
+            };
+            assert!(
+                same(plain[output][at], interpreted),
+                "interpreter: element {at} is {}, not {value}",
+                plain[output][at]
+            );
+            assert!(same(f64::from(ran[at]), ran_within), "kernel: element {at} is {}, not {value}", ran[at]);
         }
+    }
+    for (buffer, bytes) in workspace.iter().zip(&lowered.lane.workspace_bytes) {
+        let (start, length) = (buffer.as_ptr().align_offset(64), usize::try_from(bytes / 4).unwrap());
+        let mut edges = buffer[..start + CANARY].iter().chain(&buffer[start + CANARY + length..]);
+        assert!(edges.all(|value| value.is_nan()), "the kernel wrote outside its workspace");
     }
     for buffer in &mut memory {
         let buffer = buffer.all();
         let edges = buffer[..CANARY].iter().chain(&buffer[buffer.len() - CANARY..]);
         assert!(edges.copied().all(|value| value == CANARY_VALUE), "the kernel wrote outside a buffer");
     }
+}
+
+/// Memory for `bytes` bytes of floats that begin [`CANARY`] elements after a 64-byte boundary, all of it NaN.
+fn aligned_nan(bytes: u64) -> Vec<f32> {
+    vec![f32::NAN; usize::try_from(bytes).unwrap() / 4 + 2 * CANARY + 16]
 }
 
 fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
@@ -131,6 +158,46 @@ fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
             check(&workload, &target, &schedule, &mut rng);
         }
     }
+}
+
+/// Random convolutions, each in every form its space has.
+fn run_forms(vector_bytes: u64, threads: u64, seed: u64) {
+    let cases = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    for case in 0..cases {
+        let seed = seed + case;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = samples::convolution(&mut rng);
+        let target = cpu_target(vector_bytes, threads);
+        let plan = families::plan(&workload, &target).expect("every contraction has a space");
+        let Some(position) = plan.space.position("form") else { continue };
+        for (at, form) in plan.space.params()[position].values.iter().enumerate() {
+            // The member with this form that is nearest to a random one.
+            let drawn = plan.space.sample(&mut rng, 0.5);
+            let mut fixed = vec![None; plan.space.params().len()];
+            fixed[position] = Some(at as u16);
+            let Some(config) = plan.space.nearest(&drawn, &vec![1.0; fixed.len()], &fixed) else { continue };
+            let schedule = plan.space.schedule(&config);
+            println!("seed {seed} {} | {schedule}", workload.key());
+            check(&workload, &target, &schedule, &mut rng);
+            *seen.entry(form.to_string()).or_default() += 1;
+        }
+        println!("seed {seed} {} | {}", workload.key(), plan.default);
+        check(&workload, &target, &plan.default, &mut rng);
+    }
+    for form in ["gemm", "direct", "winograd2", "winograd4"] {
+        assert!(seen.get(form).is_some_and(|&count| u64::from(count) * 5 > cases), "{form} is hardly tested: {seen:?}");
+    }
+}
+
+#[test]
+fn each_form_of_a_convolution_agrees_with_the_reference() {
+    run_forms(widest(), 1, 5_000);
+}
+
+#[test]
+fn each_form_of_a_convolution_agrees_on_narrow_vectors_and_several_cores() {
+    run_forms(16, 3, 6_000);
 }
 
 #[test]

@@ -53,16 +53,19 @@ pub fn workgroup_target() -> Target {
 }
 
 /// A small random matmul or convolution with plain arithmetic after it (scale, bias, residual, ReLU, clip), sometimes
-/// with rows longer than needed.
+/// with rows longer than needed or with an input whose layout is free.
 ///
 /// # Panics
 /// Never: the sizes are small.
 pub fn contraction(rng: &mut impl Rng) -> Workload {
-    let mut workload = if rng.random_bool(0.5) { matmul(rng) } else { convolution(rng) };
+    let mut workload = if rng.random_bool(0.5) { matmul(rng) } else { plain_convolution(rng) };
     if rng.random_bool(0.15) {
         workload.epilogue.push(EpilogueStep::Clip(-1.5, [2.0, f64::INFINITY][rng.random_range(0..2)]));
     }
     widen_rows(&mut workload, rng);
+    if rng.random_bool(0.3) {
+        workload.operands[rng.random_range(0..2)].storage = Storage::Free;
+    }
     workload
 }
 
@@ -300,7 +303,27 @@ fn matmul(rng: &mut impl Rng) -> Workload {
     .expect("invariant: the sizes are small")
 }
 
-fn convolution(rng: &mut impl Rng) -> Workload {
+/// A small random convolution: often with weights whose layout is free, often one that may be rearranged by Winograd's
+/// filtering.
+///
+/// # Panics
+/// Never: the sizes are small.
+pub fn convolution(rng: &mut impl Rng) -> Workload {
+    let mut spec = convolution_spec(rng);
+    spec.free_weights = rng.random_bool(0.5);
+    if rng.random_bool(0.4) {
+        let (h, w) = (rng.random_range(3..=14), rng.random_range(3..=14));
+        let one = Conv2dSpec { stride_h: 1, stride_w: 1, dilation_h: 1, dilation_w: 1, ..spec };
+        spec = Conv2dSpec { h, w, r: 3, s: 3, math: MathMode::Fast, ..one };
+    }
+    spec.workload().expect("invariant: the kernel fits the input")
+}
+
+fn plain_convolution(rng: &mut impl Rng) -> Workload {
+    convolution_spec(rng).workload().expect("invariant: the kernel fits the input")
+}
+
+fn convolution_spec(rng: &mut impl Rng) -> Conv2dSpec {
     let groups = [1, 1, 1, 2, 3][rng.random_range(0..5)];
     let (c, k) = (groups * rng.random_range(1..=4), groups * rng.random_range(1..=9));
     let (h, w) = (rng.random_range(5..=11), rng.random_range(5..=11));
@@ -321,6 +344,4 @@ fn convolution(rng: &mut impl Rng) -> Workload {
         activation: rng.random_bool(0.3).then_some(Activation::Relu),
         ..Conv2dSpec::new(rng.random_range(1..=2), c, h, w, k, r, s)
     }
-    .workload()
-    .expect("invariant: the kernel fits the input")
 }

@@ -123,6 +123,7 @@ impl Widths {
                 | Stmt::Scatter { .. }
                 | Stmt::Barrier
                 | Stmt::Fence
+                | Stmt::Seam
                 | Stmt::Prefetch { .. } => {}
             }
         }
@@ -291,8 +292,8 @@ impl Printer<'_> {
             }
             Stmt::Fence => return Err(self.unsupported("streaming stores")),
             Stmt::Barrier => self.line("workgroupBarrier();"),
-            // WGSL cannot ask for a cache line; a prefetch never changes a result.
-            Stmt::Prefetch { .. } => {}
+            // WGSL cannot ask for a cache line nor keep its compiler from moving loads; neither changes a result.
+            Stmt::Prefetch { .. } | Stmt::Seam => {}
             Stmt::Scatter { .. } => return Err(self.unsupported("a scatter")),
         }
         Ok(())

@@ -374,6 +374,11 @@ impl Builder {
         self.push(Stmt::Store { at, value, mask, stream });
     }
 
+    /// Keeps reads and writes of memory on their side in the generated code.
+    pub fn seam(&mut self) {
+        self.push(Stmt::Seam);
+    }
+
     /// Orders streaming stores before what follows.
     pub fn fence(&mut self) {
         self.push(Stmt::Fence);

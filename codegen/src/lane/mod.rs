@@ -277,6 +277,9 @@ pub enum Stmt {
     },
     /// All lanes of the workgroup wait for each other; shared memory written before is seen after.
     Barrier,
+    /// Reads and writes of memory stay on their side of it in the generated code. It does nothing when it runs: a
+    /// compiler that moves the loads of later steps up runs out of registers.
+    Seam,
     /// Streaming stores before this are visible to whoever sees a store after it.
     Fence,
     /// Asks for the cache line that holds the address; never faults.

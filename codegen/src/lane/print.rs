@@ -88,6 +88,7 @@ impl Text<'_> {
                     }
                 }
                 Stmt::Barrier => writeln!(self.out, "barrier")?,
+                Stmt::Seam => writeln!(self.out, "seam")?,
                 Stmt::Fence => writeln!(self.out, "fence")?,
                 Stmt::Prefetch { at } => {
                     let at = self.address(at);

@@ -150,6 +150,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Stmt::For { index, lo, hi, step, body } => self.for_loop(*index, [*lo, *hi, *step], body)?,
             Stmt::If { cond, then, otherwise } => self.if_else(*cond, then, otherwise)?,
             Stmt::Barrier => return Err(EmitError::Unsupported { what: "a workgroup barrier on a CPU core" }),
+            Stmt::Seam => {
+                let ty = self.context.void_type().fn_type(&[], false);
+                let clobbers = "~{memory}".to_string();
+                let nothing = self.context.create_inline_asm(ty, String::new(), clobbers, true, false, None, false);
+                self.builder.build_indirect_call(ty, nothing, &[], "")?;
+            }
             Stmt::Fence => {
                 self.call("llvm.x86.sse.sfence", &[], &[])?;
             }

@@ -67,7 +67,7 @@ pub fn element(view: &ContractionView, map: &OperandMap, point: &Point) -> (Inde
 }
 
 /// The coordinate of each axis of a group. The outermost digit is not reduced: points outside are guarded elsewhere.
-fn split(group: &Group, fused: &Index) -> Vec<(usize, Index)> {
+pub(crate) fn split(group: &Group, fused: &Index) -> Vec<(usize, Index)> {
     let mut rest = fused.clone();
     let mut digits = Vec::new();
     let outermost = group.extents.iter().position(|&extent| extent > 1).unwrap_or(0);
@@ -104,13 +104,14 @@ pub fn buffers(view: &ContractionView) -> Vec<Buffer> {
         .collect()
 }
 
-/// The epilogue applied to `value`: side operands become arguments `first_arg, first_arg + 1, ...`, whose views at
-/// `point` are returned beside the expression. Values that are used more than once are added to `lets`.
+/// The epilogue applied to `value`: side operands become arguments `first_arg, first_arg + 1, ...`, whose views are
+/// returned beside the expression; `at` finds the element and the guards of an operand. Values that are used more than
+/// once are added to `lets`.
 pub fn epilogue(
     view: &ContractionView,
     value: Scalar,
     first_arg: usize,
-    point: &Point,
+    at: &dyn Fn(&OperandMap) -> (Index, Vec<Guard>),
     lets: &mut Vec<Scalar>,
 ) -> (Scalar, Vec<View>) {
     let mut args = Vec::new();
@@ -119,7 +120,7 @@ pub fn epilogue(
         let side = step.operand().map(|name| {
             let is_named = |map: &&OperandMap| view.workload.operands[map.operand].name == *name;
             let map = view.side.iter().find(is_named).expect("invariant: validated workloads name their operands");
-            let (index, guards) = element(view, map, point);
+            let (index, guards) = at(map);
             args.push(View { place: Place::Buffer(map.operand), index: vec![index], guards });
             Scalar::Arg(first_arg + args.len() - 1)
         });

@@ -204,7 +204,7 @@ fn store(view: &ContractionView, base: &Point, (m, bm): (u64, u64), (n, bn): (u6
     let dst = View { place: Place::Buffer(view.out.operand), index: vec![index], guards };
     let acc = View { place: Place::Tile(ACC), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
     let mut lets = Vec::new();
-    let (expr, side) = epilogue(view, Scalar::Arg(0), 1, &point, &mut lets);
+    let (expr, side) = epilogue(view, Scalar::Arg(0), 1, &|map| element(view, map, &point), &mut lets);
     let expr = expr.inlined(&lets);
     let mut args = vec![acc];
     for mut arg in side {

@@ -42,6 +42,8 @@ impl Lowering<'_> {
                     this.builder.set(slot, sum);
                 }
             }
+            // The loads of the next step stay behind this one, or their values take the registers of accumulators.
+            this.builder.seam();
         });
     }
 }

@@ -126,15 +126,11 @@ impl Lowering<'_> {
                 }
             }
             Stmt::Fill { tile, value } => self.fill(*tile, *value),
-            Stmt::Copy { shape, dst, src } => {
-                if !self.transposed(shape, dst, src) {
-                    self.map(shape, dst, std::slice::from_ref(src), &Scalar::Arg(0));
-                }
-            }
+            Stmt::Copy { shape, dst, src } => self.map(shape, dst, std::slice::from_ref(src), &Scalar::Arg(0)),
             Stmt::Map { shape, dst, args, expr } => self.map(shape, dst, args, expr),
             Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead } => {
                 let work = Work { shape, args, lets, stores, ahead: *ahead };
-                if folds.is_empty() { self.walk(&work) } else { self.fold(&work, folds, *accumulators) }
+                if folds.is_empty() { self.window(&work) } else { self.fold(&work, folds, *accumulators) }
             }
             Stmt::Contract { shape, acc, a, b, atom, unroll } => self.contract(shape, *acc, a, b, atom, *unroll),
             Stmt::Pipe { .. } => {}
@@ -229,7 +225,14 @@ impl Lowering<'_> {
     /// `dst = expr(args)` over a window.
     fn map(&mut self, shape: &[Index], dst: &View, args: &[View], expr: &Scalar) {
         let stores = [(dst.clone(), 0)];
-        self.walk(&Work { shape, args, lets: std::slice::from_ref(expr), stores: &stores, ahead: 0 });
+        self.window(&Work { shape, args, lets: std::slice::from_ref(expr), stores: &stores, ahead: 0 });
+    }
+
+    /// A window without folds.
+    fn window(&mut self, work: &Work) {
+        if !self.transposed(work) {
+            self.walk(work);
+        }
     }
 
     /// A constant of any type.

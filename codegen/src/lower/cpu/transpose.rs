@@ -1,70 +1,96 @@
-//! Copies whose source is contiguous along one dimension and whose destination along another: blocks of as many rows as
-//! a vector has elements are transposed in registers.
+//! Windows that are written along another dimension than they are read along: blocks of as many rows as a vector has
+//! elements are transposed in registers. Copies that turn a matrix are of this kind, and so is storing a register tile
+//! whose vectors run across the rows of the output.
 
 use super::Lowering;
-use super::walk::Vectors;
+use super::walk::{Point, Vectors, Work};
 use crate::index::{Index, Stride};
 use crate::lane::{CmpOp, Type, Value};
 use crate::tile::{Place, View};
 
-/// The two dimensions of a transposing copy.
-#[derive(Clone, Copy, Debug)]
+/// How a window is turned.
+#[derive(Clone, Debug)]
 struct Turn {
-    /// Contiguous in the source.
+    /// The dimension along which what is turned is contiguous, or along which its registers run.
     from: usize,
-    /// Contiguous in the destination.
+    /// Contiguous in what is written.
     to: usize,
+    /// Elements of a vector.
+    lanes: u16,
+    /// Of each argument, whether it is turned.
+    turned: Vec<bool>,
+    /// Whether register tiles are read: their coordinates must stay constants.
+    registers: bool,
+}
+
+/// A block of a window: where it starts and how many elements it has along [`Turn::from`] and [`Turn::to`].
+struct Part<'p> {
+    coords: &'p [Index],
+    along: &'p Index,
+    across: &'p Index,
 }
 
 impl Lowering<'_> {
-    /// Lowers a copy as register transposes when that is what it is; `false` leaves it to be walked.
-    pub(super) fn transposed(&mut self, shape: &[Index], dst: &View, src: &View) -> bool {
-        let Some(turn) = self.turn(shape, dst, src) else { return false };
-        let outer: Vec<usize> = (0..shape.len()).filter(|dim| *dim != turn.from && *dim != turn.to).collect();
-        let mut coords: Vec<Index> = (0..shape.len()).map(Index::Coord).collect();
-        self.blocks(shape, dst, src, turn, &outer, &mut coords);
+    /// Lowers a window as register transposes when that is what it is; `false` leaves it to be walked.
+    pub(super) fn transposed(&mut self, work: &Work) -> bool {
+        let Some(turn) = self.turn(work) else { return false };
+        let outer: Vec<usize> = (0..work.shape.len()).filter(|dim| *dim != turn.from && *dim != turn.to).collect();
+        let mut coords: Vec<Index> = (0..work.shape.len()).map(Index::Coord).collect();
+        self.blocks(work, &turn, &outer, &mut coords);
         true
     }
 
-    fn turn(&self, shape: &[Index], dst: &View, src: &View) -> Option<Turn> {
-        let in_memory = |view: &View| match view.place {
-            Place::Buffer(_) => true,
-            Place::Tile(tile) => self.registers[tile].is_none(),
+    fn turn(&self, work: &Work) -> Option<Turn> {
+        let &[(ref dst, _)] = work.stores else { return None };
+        let lanes_of = |view: &View| match view.place {
+            Place::Buffer(_) => None,
+            Place::Tile(tile) => self.registers[tile].as_ref().map(|registers| registers.lanes),
         };
         let one = Stride::Constant(1);
-        let long = |dim: usize| shape[dim].as_const().is_none_or(|extent| extent > 1);
-        let along = |view: &View| (0..shape.len()).find(|&dim| long(dim) && self.stride(view, dim) == one);
-        if !in_memory(dst) || !in_memory(src) || self.lanes < 4 {
+        let long = |dim: usize| work.shape[dim].as_const().is_none_or(|extent| extent > 1);
+        let along = |view: &View| (0..work.shape.len()).find(|&dim| long(dim) && self.stride(view, dim) == one);
+        let affine = |view: &View, dim: usize| matches!(self.stride(view, dim), Stride::Constant(step) if step != 0);
+        if lanes_of(dst).is_some() {
             return None;
         }
-        let (from, to) = (along(src)?, along(dst)?);
-        let affine = |view: &View, dim: usize| matches!(self.stride(view, dim), Stride::Constant(step) if step != 0);
-        let same = from == to || self.stride(dst, from) == one || self.stride(src, to) == one;
-        (!same && affine(src, to) && affine(dst, from)).then_some(Turn { from, to })
+        let to = along(dst)?;
+        let (mut from, mut lanes, mut turned) = (None, self.lanes, Vec::new());
+        let registers = work.args.iter().any(|arg| lanes_of(arg).is_some());
+        for arg in work.args {
+            let held = lanes_of(arg);
+            if held.is_none() && matches!(self.stride(arg, to), Stride::Constant(0 | 1)) {
+                turned.push(false);
+                continue;
+            }
+            // Registers run along the last dimension of their window.
+            let dim = if held.is_some() { work.shape.len() - 1 } else { along(arg)? };
+            if from.is_some_and(|from| from != dim) || dim == to || (held.is_none() && !affine(arg, to)) {
+                return None;
+            }
+            (from, lanes) = (Some(dim), held.unwrap_or(lanes));
+            turned.push(true);
+        }
+        let from = from?;
+        // All register tiles of a window have one width; what else is turned takes it.
+        let one_width = work.args.iter().filter_map(lanes_of).all(|held| held == lanes);
+        let turns = lanes >= 4 && one_width && self.stride(dst, from) != one && affine(dst, from);
+        turns.then_some(Turn { from, to, lanes, turned, registers })
     }
 
-    fn blocks(
-        &mut self,
-        shape: &[Index],
-        dst: &View,
-        src: &View,
-        turn: Turn,
-        outer: &[usize],
-        coords: &mut Vec<Index>,
-    ) {
+    fn blocks(&mut self, work: &Work, turn: &Turn, outer: &[usize], coords: &mut Vec<Index>) {
         if let Some((&dim, rest)) = outer.split_first() {
-            return self.each(&shape[dim], false, &mut |this, at| {
+            return self.each(&work.shape[dim], turn.registers, &mut |this, at| {
                 let saved = std::mem::replace(&mut coords[dim], at);
-                this.blocks(shape, dst, src, turn, rest, coords);
+                this.blocks(work, turn, rest, coords);
                 coords[dim] = saved;
             });
         }
         // Whole blocks along the source, inside them along the destination, so that lines are finished one by one.
-        self.strips(&shape[turn.from], &mut |this, start, count| {
+        self.strips(&work.shape[turn.from], turn, &mut |this, start, along| {
             coords[turn.from] = start;
-            this.strips(&shape[turn.to], &mut |this, begin, rows| {
+            this.strips(&work.shape[turn.to], turn, &mut |this, begin, across| {
                 coords[turn.to] = begin;
-                this.block_of(dst, src, turn, coords, [&count, &rows]);
+                this.block_of(work, turn, &Part { coords, along: &along, across: &across });
             });
         });
         coords[turn.from] = Index::Coord(turn.from);
@@ -72,11 +98,11 @@ impl Lowering<'_> {
     }
 
     /// Cuts `0..extent` into strips of a vector's length; the body gets the start and how many there are of them.
-    fn strips(&mut self, extent: &Index, body: &mut dyn FnMut(&mut Self, Index, Index)) {
-        let lanes = i64::from(self.lanes);
+    fn strips(&mut self, extent: &Index, turn: &Turn, body: &mut dyn FnMut(&mut Self, Index, Index)) {
+        let lanes = i64::from(turn.lanes);
         let whole = extent.clone().floor_div(lanes);
         if whole.as_const() != Some(0) {
-            self.each(&whole, false, &mut |this, strip| {
+            self.each(&whole, turn.registers, &mut |this, strip| {
                 body(this, strip * Index::Const(lanes), Index::Const(lanes));
             });
         }
@@ -89,47 +115,55 @@ impl Lowering<'_> {
         }
     }
 
-    /// One block: `counts` elements along the source's and the destination's dimension.
-    fn block_of(&mut self, dst: &View, src: &View, turn: Turn, coords: &[Index], [along, across]: [&Index; 2]) {
-        let lanes = self.lanes;
-        let vectors = |dim| Vectors { dim: Some(dim), lanes };
-        let whole = |count: &Index| count.as_const() == Some(i64::from(lanes));
+    /// One block: loads and turns what is turned, then computes and stores vector by vector.
+    fn block_of(&mut self, work: &Work, turn: &Turn, part: &Part) {
+        let (lanes, from, to) = (turn.lanes, turn.from, turn.to);
         let line = |this: &mut Self, dim: usize, count: &Index| {
-            (!whole(count)).then(|| this.first_lanes(vectors(dim), count.clone()))
+            let whole = count.as_const() == Some(i64::from(lanes));
+            (!whole).then(|| this.first_lanes(Vectors { dim: Some(dim), lanes }, count.clone()))
         };
-        let load_lanes = line(self, turn.from, along);
-        let store_lanes = line(self, turn.to, across);
+        let load_lanes = line(self, from, part.along);
+        let store_lanes = line(self, to, part.across);
         let at = |dim: usize, step: u16, lane_dim: usize| {
-            let mut coords = coords.to_vec();
+            let mut coords = part.coords.to_vec();
             coords[dim] = coords[dim].clone() + Index::Const(i64::from(step));
             coords[lane_dim] = coords[lane_dim].clone() + Index::Coord(lane_dim);
             coords
         };
         // Rows that are known not to exist are not loaded; those that may not exist are masked.
         let known = |count: &Index| count.as_const().map_or(lanes, |count| u16::try_from(count).unwrap_or(lanes));
-        let zero = Type { elem: self.computed(src), lanes };
-        let rows: Vec<Value> = (0..lanes)
-            .map(|row| {
-                if row >= known(across) {
-                    return self.number(zero, 0.0);
+        let turned: Vec<Vec<Value>> = work
+            .args
+            .iter()
+            .zip(&turn.turned)
+            .map(|(arg, is_turned)| {
+                if !is_turned {
+                    return Vec::new();
                 }
-                let view = src.at(&at(turn.to, row, turn.from));
-                let exists = self.exists(row, across, lanes);
-                let partial = self.builder.both(load_lanes, exists);
-                let mask = self.mask(&view, turn.from, lanes, partial);
-                self.read(&view, turn.from, lanes, mask)
+                let zero = Type { elem: self.computed(arg), lanes };
+                let rows: Vec<Value> = (0..lanes)
+                    .map(|row| {
+                        if row >= known(part.across) {
+                            return self.number(zero, 0.0);
+                        }
+                        let view = arg.at(&at(to, row, from));
+                        let exists = self.exists(row, part.across, lanes);
+                        let partial = self.builder.both(load_lanes, exists);
+                        let mask = self.mask(&view, from, lanes, partial);
+                        self.read(&view, from, lanes, mask)
+                    })
+                    .collect();
+                self.transpose(&rows)
             })
             .collect();
-        let columns = self.transpose(&rows);
-        for (column, value) in (0..lanes).zip(columns) {
-            if column >= known(along) {
-                break;
-            }
-            let view = dst.at(&at(turn.from, column, turn.to));
-            let exists = self.exists(column, along, lanes);
+        for column in 0..known(part.along) {
+            let coords = at(from, column, to);
+            let exists = self.exists(column, part.along, lanes);
             let partial = self.builder.both(store_lanes, exists);
-            let mask = self.mask(&view, turn.to, lanes, partial);
-            self.write(&view, turn.to, value, mask);
+            let point = Point { coords: &coords, vectors: Vectors { dim: Some(to), lanes }, partial };
+            let given: Vec<Option<Value>> =
+                turned.iter().map(|columns| columns.get(usize::from(column)).copied()).collect();
+            self.point_with(work, &point, &given);
         }
     }
 

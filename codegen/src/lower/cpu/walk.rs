@@ -171,12 +171,21 @@ impl Lowering<'_> {
 
     /// Loads, computes and stores at one point; gives the values of the lets.
     pub(super) fn point(&mut self, work: &Work, point: &Point) -> Vec<Value> {
+        self.point_with(work, point, &[])
+    }
+
+    /// As [`Lowering::point`], with the arguments that `given` holds instead of loading them.
+    pub(super) fn point_with(&mut self, work: &Work, point: &Point, given: &[Option<Value>]) -> Vec<Value> {
         let Vectors { dim, lanes } = point.vectors;
         let dim = dim.unwrap_or(usize::MAX);
         let args: Vec<Value> = work
             .args
             .iter()
-            .map(|arg| {
+            .enumerate()
+            .map(|(position, arg)| {
+                if let Some(&Some(value)) = given.get(position) {
+                    return value;
+                }
                 let arg = arg.at(point.coords);
                 if work.ahead > 0 && self.stride(&arg, dim) == Stride::Constant(1) {
                     self.prefetch(&arg, dim, work.ahead);

@@ -40,6 +40,7 @@ fn block(body: &[Stmt], upper: &mut HashMap<Value, i64>) -> u64 {
             | Stmt::Scatter { .. }
             | Stmt::Barrier
             | Stmt::Fence
+            | Stmt::Seam
             | Stmt::Prefetch { .. } => 0,
         };
         total = total.saturating_add(inside);

@@ -5,6 +5,7 @@
 //! of its group. A convolution is the case in which the offset of the image operand is not linear in n and k.
 
 pub mod cpu;
+pub mod image;
 pub mod vulkan;
 
 use super::Unsupported;
@@ -165,6 +166,11 @@ impl ContractionView {
         Some(found.map_or(0, |(inner, _)| inner))
     }
 
+    /// Whether a schedule may choose the layout of an operand.
+    pub fn is_free(&self, map: &OperandMap) -> bool {
+        self.workload.operands[map.operand].storage == Storage::Free
+    }
+
     /// Extents `(m, n, k)` of the matrix product.
     pub fn extents(&self) -> (u64, u64, u64) {
         (self.m.extent(), self.n.extent(), self.k.extent())
@@ -214,8 +220,6 @@ fn check_operand(operand: &Operand) -> Result<(), Unsupported> {
         "a prologue".into()
     } else if operand.alias.is_some() {
         "an alias".into()
-    } else if operand.storage == Storage::Free {
-        "a free layout".into()
     } else {
         return Ok(());
     };
@@ -234,16 +238,15 @@ pub(crate) fn operand_map(workload: &Workload, position: usize) -> OperandMap {
     let operand = &workload.operands[position];
     let mut map =
         OperandMap { operand: position, offset: 0, strides: vec![0; workload.axes.len()], guards: Vec::new() };
-    if let Storage::Strides(strides) = &operand.storage {
-        for (subscript, &stride) in operand.index.iter().zip(strides) {
-            let stride = i64::try_from(stride).expect("invariant: strides are below 2^62");
-            map.offset += subscript.offset * stride;
-            for &(axis, coefficient) in &subscript.terms {
-                map.strides[axis] += coefficient * stride;
-            }
-            if subscript.bound.is_some() {
-                map.guards.push(subscript.clone());
-            }
+    // A free operand is row-major in the caller's buffer.
+    for (subscript, stride) in operand.index.iter().zip(workload.operand_strides(position)) {
+        let stride = i64::try_from(stride).expect("invariant: strides are below 2^62");
+        map.offset += subscript.offset * stride;
+        for &(axis, coefficient) in &subscript.terms {
+            map.strides[axis] += coefficient * stride;
+        }
+        if subscript.bound.is_some() {
+            map.guards.push(subscript.clone());
         }
     }
     map

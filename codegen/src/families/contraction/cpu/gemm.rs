@@ -10,27 +10,32 @@
 //! with the loop order, the packing and the treatment of the edges left to the schedule. *Rows* are the side whose
 //! elements are broadcast and *columns* the side along which vectors run; `vec` chooses which of m and n is which.
 
-use search_space::Schedule;
-use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Parallel, Tail, VectorAxis};
+use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Pack, Parallel, Tail, VectorAxis};
 use search_space::families::contraction::{ContractionView, OperandMap};
 use search_space::workload::DType;
 
-use super::{Names, Point, buffers, element, epilogue};
-use crate::atoms::{self, Atom};
+use super::packed::Packed;
+use super::{map, signed};
+use crate::atoms::Atom;
+use crate::families::contraction::{Names, Point, buffers, element, epilogue};
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
-use crate::lower::LowerError;
-use crate::tile::{BinaryOp, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View};
+use crate::tile::{
+    Access, BinaryOp, Buffer, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View,
+};
 
 /// Builds the program.
-///
-/// # Errors
-/// [`LowerError::Schedule`] when a parameter is missing or contradicts another.
-pub fn build(view: &ContractionView, schedule: &Schedule) -> Result<Program, LowerError> {
-    let schedule = CpuSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
-    let atom = atoms::fma_f32(schedule.vw)
-        .ok_or_else(|| LowerError::Schedule { why: format!("vw={} has no fma atom", schedule.vw) })?;
-    Ok(Program { kernels: vec![Family::new(view, schedule, atom).kernel()], workspace_bytes: Vec::new() })
+pub(super) fn build(view: &ContractionView, schedule: CpuSchedule, atom: Atom) -> Program {
+    Family::new(view, schedule, atom).program()
+}
+
+/// Where the panels of an operand are.
+#[derive(Clone, Debug)]
+enum Panels {
+    /// In a scratch tile `[panel, k, element]` that holds one block.
+    Block(usize),
+    /// In a buffer that a kernel of the prepack phase filled.
+    Ahead(usize, Packed),
 }
 
 /// One dimension of the product: its extent, register tile and cache block.
@@ -60,8 +65,9 @@ struct Family<'a> {
     k: u64,
     names: Names,
     tiles: Vec<Tile>,
-    pack_rows: Option<usize>,
-    pack_cols: Option<usize>,
+    buffers: Vec<Buffer>,
+    rows_packed: Option<Panels>,
+    cols_packed: Option<Panels>,
 }
 
 /// What is known inside the loops opened so far.
@@ -71,6 +77,12 @@ struct Blocks {
     row: Option<Index>,
     col: Option<Index>,
     k: Option<Index>,
+}
+
+impl Blocks {
+    fn batch(&self) -> Index {
+        self.batch.clone().expect("invariant: the batch loop is outermost")
+    }
 }
 
 impl Dim {
@@ -108,19 +120,62 @@ impl<'a> Family<'a> {
             schedule,
             names: Names::default(),
             tiles: Vec::new(),
-            pack_rows: None,
-            pack_cols: None,
+            buffers: buffers(view),
+            rows_packed: None,
+            cols_packed: None,
+        }
+    }
+
+    fn program(mut self) -> Program {
+        let mut program = Program { kernels: Vec::new(), workspace_bytes: Vec::new() };
+        self.rows_packed = self.panels(true, &mut program);
+        self.cols_packed = self.panels(false, &mut program);
+        program.kernels.push(self.kernel());
+        program
+    }
+
+    /// Makes room for the panels of an operand: a scratch tile, or a workspace buffer and the kernel that fills it.
+    fn panels(&mut self, rows: bool, program: &mut Program) -> Option<Panels> {
+        let (pack, blocks, name) = if rows {
+            (self.schedule.pack_a, self.schedule.mt, "row_panels")
+        } else {
+            (self.schedule.pack_b, self.schedule.nt, "col_panels")
+        };
+        let dim = if rows { &self.rows } else { &self.cols };
+        match pack {
+            Pack::None => None,
+            Pack::Panel => {
+                let shape = vec![blocks, self.schedule.kc.min(self.k), dim.tile];
+                let space = Space::Scratch(Layout::row_major(&shape, 0));
+                self.tiles.push(Tile { name: name.into(), shape, dtype: DType::F32, space });
+                Some(Panels::Block(self.tiles.len() - 1))
+            }
+            Pack::Ahead => {
+                let packed = Packed {
+                    workspace: program.workspace_bytes.len(),
+                    batch: self.view.batch.extent(),
+                    extent: dim.extent,
+                    width: dim.tile,
+                    taps: Vec::new(),
+                    steps: self.k,
+                };
+                let map = self.operand(rows);
+                let operand = self.buffers[map.operand].clone();
+                let kernel = packed.kernel(&format!("pack_{name}"), Phase::Prepack, operand.clone(), &[], &|at, _| {
+                    let zero = Index::ZERO;
+                    let (row, col) = if rows { (at.position.clone(), zero) } else { (zero, at.position.clone()) };
+                    let point = self.point(at.batch.clone(), row, col, at.step.clone());
+                    packed.copy(at, &[], element(self.view, map, &point))
+                });
+                program.kernels.push(kernel);
+                program.workspace_bytes.push(packed.bytes());
+                self.buffers.push(packed.buffer(&operand.name, Access::Read));
+                Some(Panels::Ahead(self.buffers.len() - 1, packed))
+            }
         }
     }
 
     fn kernel(mut self) -> Kernel {
-        let kc = self.schedule.kc.min(self.k);
-        if self.schedule.pack_a {
-            self.pack_rows = Some(self.panels("row_panels", self.schedule.mt, kc, self.rows.tile));
-        }
-        if self.schedule.pack_b {
-            self.pack_cols = Some(self.panels("col_panels", self.schedule.nt, kc, self.cols.tile));
-        }
         let batch = self.view.batch.extent();
         let kind = if self.schedule.par == Parallel::Batch { LoopKind::Cores } else { LoopKind::Serial };
         let body = self.open("batch", batch, kind, |family, at| {
@@ -130,21 +185,13 @@ impl<'a> Family<'a> {
         Kernel {
             name: "contraction".into(),
             phase: Phase::Run,
-            buffers: buffers(self.view),
+            buffers: self.buffers,
             workgroup: [1; 3],
             vars: self.names.0,
             tiles: self.tiles,
             pipes: Vec::new(),
             body,
         }
-    }
-
-    /// A scratch tile `[panel, k, element]`.
-    fn panels(&mut self, name: &str, panels: u64, kc: u64, width: u64) -> usize {
-        let shape = vec![panels, kc, width];
-        let space = Space::Scratch(Layout::row_major(&shape, 0));
-        self.tiles.push(Tile { name: name.into(), shape, dtype: DType::F32, space });
-        self.tiles.len() - 1
     }
 
     /// `for name in 0..extent`; a single iteration needs no loop.
@@ -182,15 +229,15 @@ impl<'a> Family<'a> {
             }
             let mut stmts = Vec::new();
             // Each operand is packed as soon as its block is known.
-            if let (Some(col), Some(k), Some(tile)) = (&inner.col, &inner.k, family.pack_cols)
+            if let (Some(col), Some(k), Some(Panels::Block(tile))) = (&inner.col, &inner.k, &family.cols_packed)
                 && axis != LoopAxis::Rows
             {
-                stmts.push(family.pack(tile, &inner, k, col, false));
+                stmts.push(family.pack(*tile, &inner, k, col, false));
             }
-            if let (Some(row), Some(k), Some(tile)) = (&inner.row, &inner.k, family.pack_rows)
+            if let (Some(row), Some(k), Some(Panels::Block(tile))) = (&inner.row, &inner.k, &family.rows_packed)
                 && axis != LoopAxis::Cols
             {
-                stmts.push(family.pack(tile, &inner, k, row, true));
+                stmts.push(family.pack(*tile, &inner, k, row, true));
             }
             stmts.extend(family.cache_loops(depth + 1, &inner));
             stmts
@@ -201,8 +248,7 @@ impl<'a> Family<'a> {
         Dim { extent: self.k, tile: 1, block: self.schedule.kc }.in_block(at)
     }
 
-    fn point(&self, blocks: &Blocks, row: Index, col: Index, k: Index) -> Point {
-        let batch = blocks.batch.clone().expect("invariant: the batch loop is outermost");
+    fn point(&self, batch: Index, row: Index, col: Index, k: Index) -> Point {
         let (m, n) = if self.schedule.vec == VectorAxis::N { (row, col) } else { (col, row) };
         Point { batch, m, n, k }
     }
@@ -218,7 +264,7 @@ impl<'a> Family<'a> {
         let position = start + Index::Coord(0) * Index::of(dim.tile) + Index::Coord(2);
         let step = k.clone() * Index::of(self.schedule.kc) + Index::Coord(1);
         let (row, col) = if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
-        let (index, mut guards) = element(self.view, self.operand(rows), &self.point(blocks, row, col, step));
+        let (index, mut guards) = element(self.view, self.operand(rows), &self.point(blocks.batch(), row, col, step));
         if dim.remainder() != 0 {
             guards.push(Guard { index: position, bound: Index::of(dim.extent) });
         }
@@ -312,14 +358,24 @@ impl<'a> Family<'a> {
         let col_at = col.start.clone() + Index::Coord(1);
         let factor = |rows: bool| {
             let (piece, position, coord) = if rows { (row, &row_at, 0) } else { (col, &col_at, 1) };
-            let packed = if rows { self.pack_rows } else { self.pack_cols };
-            if let Some(tile) = packed {
-                let index = vec![piece.panel.clone(), Index::Coord(2), Index::Coord(coord)];
-                return View { place: Place::Tile(tile), index, guards: Vec::new() };
+            match if rows { &self.rows_packed } else { &self.cols_packed } {
+                None => {}
+                Some(Panels::Block(tile)) => {
+                    let index = vec![piece.panel.clone(), Index::Coord(2), Index::Coord(coord)];
+                    return View { place: Place::Tile(*tile), index, guards: Vec::new() };
+                }
+                Some(Panels::Ahead(buffer, packed)) => {
+                    let (block, panels) =
+                        if rows { (&blocks.row, self.schedule.mt) } else { (&blocks.col, self.schedule.nt) };
+                    let block = block.clone().expect("invariant: all cache loops are open");
+                    let panel = block * Index::of(panels) + piece.panel.clone();
+                    return packed.view(*buffer, blocks.batch(), panel, &[], step.clone(), Index::Coord(coord));
+                }
             }
             let (at_row, at_col) = if rows { (position.clone(), Index::ZERO) } else { (Index::ZERO, position.clone()) };
             let map = self.operand(rows);
-            let (index, mut guards) = element(self.view, map, &self.point(blocks, at_row, at_col, step.clone()));
+            let (index, mut guards) =
+                element(self.view, map, &self.point(blocks.batch(), at_row, at_col, step.clone()));
             if piece.guarded {
                 let dim = if rows { &self.rows } else { &self.cols };
                 guards.push(Guard { index: position.clone(), bound: Index::of(dim.extent) });
@@ -343,7 +399,7 @@ impl<'a> Family<'a> {
     fn store(&self, blocks: &Blocks, acc: usize, row: &Piece, col: &Piece, at_k: &Index) -> Vec<Stmt> {
         let row_at = row.start.clone() + Index::Coord(0);
         let col_at = col.start.clone() + Index::Coord(1);
-        let point = self.point(blocks, row_at.clone(), col_at.clone(), Index::ZERO);
+        let point = self.point(blocks.batch(), row_at.clone(), col_at.clone(), Index::ZERO);
         let (index, mut guards) = element(self.view, &self.view.out, &point);
         for (piece, position, dim) in [(row, row_at, &self.rows), (col, col_at, &self.cols)] {
             if piece.guarded {
@@ -352,15 +408,8 @@ impl<'a> Family<'a> {
         }
         let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
-        let map = |args: Vec<View>, mut lets: Vec<Scalar>, expr: Scalar| {
-            let shape = vec![Index::of(row.size), Index::of(col.size)];
-            if lets.is_empty() {
-                return Stmt::Map { shape, dst: out.clone(), args, expr };
-            }
-            lets.push(expr);
-            let stores = vec![(out.clone(), lets.len() - 1)];
-            Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1, ahead: 0 }
-        };
+        let shape = vec![Index::of(row.size), Index::of(col.size)];
+        let map = |args, lets, expr| map(shape.clone(), out.clone(), args, lets, expr);
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.
         let mut before = out.clone();
         before.guards.push(Guard { index: at_k.clone() - Index::Const(1), bound: Index::of(self.k) });
@@ -372,7 +421,8 @@ impl<'a> Family<'a> {
                 value = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(value));
             }
             let mut lets = Vec::new();
-            let (expr, mut side) = epilogue(self.view, value, args.len(), &point, &mut lets);
+            let at = |map: &OperandMap| element(self.view, map, &point);
+            let (expr, mut side) = epilogue(self.view, value, args.len(), &at, &mut lets);
             // Side operands exist where the output does.
             side.iter_mut().for_each(|view| view.guards.extend(out.guards.iter().cloned()));
             args.extend(side);
@@ -390,8 +440,4 @@ impl<'a> Family<'a> {
         let last = Cond::Eq(at_k.clone(), Index::of(blocks_of_k - 1));
         vec![Stmt::If { cond: last, then: finish(true), otherwise: partial }]
     }
-}
-
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).expect("invariant: extents are below 2^62")
 }

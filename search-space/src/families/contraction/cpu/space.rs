@@ -1,0 +1,276 @@
+//! The schedule space of a contraction on the CPU.
+//!
+//! Constraints are named after what they hold for: those of the matrix product end in the axis of the vectors, those of
+//! the direct form begin with `direct`.
+
+use super::ORDERS;
+use crate::families::contraction::image::ImageView;
+use crate::families::contraction::{ContractionView, closest};
+use crate::families::{SchedulePlan, Unsupported};
+use crate::schedule::{Schedule, Value};
+use crate::space::{ParameterSpace, SpaceBuilder};
+use crate::target::Target;
+
+/// Largest block of packed rows, of packed columns and of a packed image, as multiples of the second-level cache.
+const PACK_ROWS_PER_L2: u64 = 4;
+const PACK_COLS_PER_L2: u64 = 32;
+const PACK_IMAGE_PER_L2: u64 = 8;
+/// Largest block of transformed tiles, in the same unit.
+const PACK_TILES_PER_L2: u64 = 4;
+/// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
+const SHORT: u64 = 16;
+
+/// The space of a contraction on a CPU target and its default schedule.
+///
+/// # Errors
+/// [`Unsupported::Space`] when the space is empty or too large to compile.
+pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Unsupported> {
+    let (m, n, k) = view.extents();
+    let limits = &target.limits;
+    let float_bytes = 4;
+    let widths: Vec<i64> =
+        [1, 4, 8, 16].into_iter().filter(|w| w * float_bytes <= signed(limits.vector_bytes)).collect();
+    let longest = m.max(n);
+    // A plain product of an image needs no form of its own.
+    let image = view.image().filter(|image| !view.is_plain(image));
+    let mut space = SpaceBuilder::new();
+    if let Some(image) = &image {
+        let forms: &[&str] =
+            if view.has_winograd(image) { &["gemm", "direct", "winograd2", "winograd4"] } else { &["gemm", "direct"] };
+        space.names("form", forms).structural("form");
+    }
+    space.names("vec", &["n", "m"]).structural("vec");
+    space.param("vw", widths).structural("vw");
+    space.param("mr", (1..=16).chain([20, 24, 30]));
+    if image.is_some() {
+        space.param("th", 1..=4);
+    }
+    space.param("nv", [1, 2, 3, 4, 5, 6, 8]);
+    space.param("mt", ladder(longest));
+    space.param("nt", ladder(longest));
+    space.param("kc", steps(k));
+    space.names("order", &ORDERS);
+    for (name, map) in [("pack_a", &view.a), ("pack_b", &view.b)] {
+        let values: &[&str] = if view.is_free(map) { &["none", "panel", "ahead"] } else { &["none", "panel"] };
+        space.names(name, values).structural(name);
+    }
+    let channels = image.as_ref().map(|image| image.channels.extent()).filter(|&channels| channels <= SHORT);
+    let mut unroll = vec![1, 2, 4, 8];
+    unroll.extend(channels.map(signed).filter(|channels| !unroll.contains(channels)));
+    space.param("ku", unroll);
+    space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
+    space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
+
+    space.require("registers", &format!("mr*nv + nv + 1 <= {}", limits.vector_registers));
+    gemm(&mut space, view, image.is_some());
+    if let Some(image) = &image {
+        direct(&mut space, view, image, limits.vector_registers);
+        if view.has_winograd(image) {
+            winograd(&mut space, view, image, limits.l2_bytes);
+        }
+    }
+    let cache = |factor: u64| limits.l2_bytes * factor / 4;
+    let product = if image.is_some() { "form == 'gemm' && " } else { "" };
+    space.require("rows_fit", &format!("{product}pack_a == 'panel' => mt*mr*kc <= {}", cache(PACK_ROWS_PER_L2)));
+    space.require("cols_fit", &format!("{product}pack_b == 'panel' => nt*(nv*vw)*kc <= {}", cache(PACK_COLS_PER_L2)));
+    if let Some(image) = &image {
+        let (height, width) = (&image.height, &image.width);
+        let rows = format!("((th*mt - 1)*{} + {})", height.stride, (height.taps - 1) * height.dilation + 1);
+        let row = (width.span(width.pixels) + width.stride) * image.channels.extent();
+        let packed = if image.image_is_a { "pack_a" } else { "pack_b" };
+        space.require(
+            "direct_image_fits",
+            &format!("form == 'direct' && {packed} == 'panel' => {rows}*{row} <= {}", cache(PACK_IMAGE_PER_L2)),
+        );
+    }
+    if view.batch.extent() == 1 && target.key.threads > 1 {
+        space.require("par_batch", "par != 'batch'");
+    }
+    let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    let default = match &image {
+        Some(image) => default_direct(view, image, target, &space),
+        None => default_product(view, target, &space),
+    };
+    Ok(SchedulePlan { space, default })
+}
+
+/// The constraints of the matrix product; with other `forms` beside it, they hold where the form is `gemm`.
+fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
+    let (m, n, k) = view.extents();
+    let (a, b) = (&view.a, &view.b);
+    for (vec, rows, cols, row_map, row_group, col_map, col_group) in
+        [("n", m, n, a, &view.m, b, &view.n), ("m", n, m, b, &view.n, a, &view.m)]
+    {
+        let form = if forms { "form == 'gemm' && " } else { "" };
+        let mut on = |name: &str, rule: String| {
+            space.require(format!("{name}_{vec}"), &format!("{form}vec == '{vec}' => ({rule})"));
+        };
+        if forms {
+            on("one_row", "th == 1".into());
+        }
+        // No register tile or cache block begins beyond the end.
+        on("rows_used", format!("mr <= {rows} && (mt - 1)*mr < {rows}"));
+        on("cols_used", format!("(nv - 1)*vw < {cols} && (nt - 1)*(nv*vw) < {cols}"));
+        // Full tiles over the end waste work: at most a quarter, except where one tile covers all.
+        on("waste_rows", format!("tail == 'masked' => ceildiv({rows}, mr)*mr*4 <= {rows}*5"));
+        on("exact", format!("tail == '-' => {rows} % mr == 0 && {cols} % (nv*vw) == 0"));
+        on("inexact", format!("{rows} % mr == 0 && {cols} % (nv*vw) == 0 => tail == '-'"));
+        on(
+            "overlap",
+            format!(
+                "tail == 'overlap' => mr <= {rows} && nv*vw <= {cols} && kc >= {k} && pack_a == 'none' && pack_b == 'none'"
+            ),
+        );
+        // Rows over the end are not loaded one by one: guarded tiles need rows that were packed with zeros.
+        on("masked_rows", format!("tail == 'masked' && pack_a == 'none' => {rows} % mr == 0"));
+        let direct_rows = view.linear(row_map, row_group).is_some() && view.linear(row_map, &view.k).is_some();
+        if !direct_rows {
+            on("rows_packed", "pack_a != 'none'".into());
+        }
+        let contiguous = view.linear(col_map, col_group) == Some(1) || cols == 1;
+        if !(contiguous && view.linear(col_map, &view.k).is_some()) {
+            on("cols_packed", "pack_b != 'none'".into());
+        }
+    }
+}
+
+/// The constraints of the direct form: rows are pixels, columns are output channels.
+fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, registers: u64) {
+    let mut on = |name: &str, rule: String| {
+        space.require(format!("direct_{name}"), &format!("form == 'direct' => ({rule})"));
+    };
+    let (vec, packed, weights) = if image.image_is_a { ("n", "pack_a", "pack_b") } else { ("m", "pack_b", "pack_a") };
+    let (height, width) = (image.height.pixels, image.width.pixels);
+    let channels = view.weights_side(image).1.extent();
+    on("vec", format!("vec == '{vec}'"));
+    on("registers", format!("th*mr*nv + nv + 1 <= {registers}"));
+    // No register tile or block begins beyond the end; tiles of several rows hold whole rows.
+    on("pixels_used", format!("mr <= {width} && th <= {height} && (mt - 1)*th < {height}"));
+    on("whole_rows", format!("th > 1 => mr == {width}"));
+    on("channels_used", format!("(nv - 1)*vw < {channels}"));
+    on("unblocked", format!("nt == 1 && kc == {}", view.k.extent()));
+    on("order", "order in ['jpi.ji', 'jpi.ij']".into());
+    on("weights_packed", format!("{weights} != 'none'"));
+    on("image_packed", format!("{packed} != 'ahead'"));
+    if image.height.bound.or(image.width.bound).is_some() {
+        on("padded", format!("{packed} == 'panel'"));
+    }
+    on("exact", format!("tail == '-' => {width} % mr == 0 && {height} % th == 0"));
+    on("inexact", format!("{width} % mr == 0 && {height} % th == 0 => tail == '-'"));
+    on("no_overlap", "tail != 'overlap'".into());
+    on(
+        "waste",
+        format!("tail == 'masked' => ceildiv({width}, mr)*mr*(ceildiv({height}, th)*th)*4 <= {}", width * height * 5),
+    );
+    // Pixels over the end are not loaded one by one: they must be there, in a packed image.
+    on("masked_pixels", format!("tail == 'masked' => {packed} == 'panel'"));
+}
+
+/// The constraints of Winograd's forms: rows are tiles of pixels, columns are output channels.
+fn winograd(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, l2_bytes: u64) {
+    let (vec, packed, weights) = if image.image_is_a { ("n", "pack_a", "pack_b") } else { ("m", "pack_b", "pack_a") };
+    let outputs = view.weights_side(image).1.extent();
+    let channels = image.channels.extent();
+    for outputs_of_tile in [2, 4] {
+        let mut on = |name: &str, rule: String| {
+            let form = format!("winograd{outputs_of_tile}");
+            space.require(format!("{form}_{name}"), &format!("form == '{form}' => ({rule})"));
+        };
+        let [rows, columns] = [&image.height, &image.width].map(|window| window.pixels.div_ceil(outputs_of_tile));
+        let inputs = outputs_of_tile + 2;
+        on("vec", format!("vec == '{vec}'"));
+        on("tiles_used", format!("th <= {rows} && mr <= th*{columns} && (mt - 1)*th < {rows}"));
+        on("channels_used", format!("(nv - 1)*vw < {outputs}"));
+        on("unblocked", format!("nt == 1 && kc == {} && order == 'jpi.ji'", view.k.extent()));
+        on("packed", format!("{weights} != 'none' && {packed} == 'panel'"));
+        on("exact", format!("tail == '-' => th*{columns} % mr == 0"));
+        on("inexact", format!("th*{columns} % mr == 0 => tail == '-'"));
+        on("tail", "tail in ['-', 'separate']".into());
+        on("waste", format!("ceildiv({rows}, th)*th*4 <= {rows}*5"));
+        let row = (columns * outputs_of_tile + 2) * channels;
+        on("image_fits", format!("(mt*th*{outputs_of_tile} + 2)*{row} <= {}", l2_bytes * PACK_IMAGE_PER_L2 / 4));
+        let tiles = columns * inputs * inputs * channels;
+        on("tiles_fit", format!("th*{tiles} <= {}", l2_bytes * PACK_TILES_PER_L2 / 4));
+    }
+}
+
+/// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
+fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
+    let (_, _, k) = view.extents();
+    let wide = target.limits.vector_registers >= 32;
+    let wish: [(&str, Value); 13] = [
+        ("vec", "n".into()),
+        ("vw", signed(target.limits.vector_bytes / 4).into()),
+        ("mr", if wide { 8 } else { 4 }.into()),
+        ("nv", if wide { 3 } else { 2 }.into()),
+        ("mt", 16.into()),
+        ("nt", 16.into()),
+        ("kc", signed(k.min(256)).into()),
+        ("order", "jpi.ji".into()),
+        ("pack_a", "panel".into()),
+        ("pack_b", "panel".into()),
+        ("ku", 4.into()),
+        ("tail", "separate".into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    closest(space, &wish)
+}
+
+/// A register tile of two vectors of channels and as many neighbouring pixels as registers are left, over blocks of
+/// rows of the image that fit the second-level cache.
+fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, space: &ParameterSpace) -> Schedule {
+    let limits = &target.limits;
+    let (height, width) = (&image.height, &image.width);
+    let most = (limits.vector_registers.saturating_sub(3) / 2).max(1);
+    // Equal tiles rather than full ones and a rest.
+    let pixels = width.pixels.div_ceil(width.pixels.div_ceil(most));
+    let rows = if pixels == width.pixels { (most / pixels).clamp(1, height.pixels) } else { 1 };
+    let row_bytes = 4 * width.span(width.pixels) * image.channels.extent();
+    let lines = (limits.l2_bytes / 2 / row_bytes.max(1)).saturating_sub((height.taps - 1) * height.dilation);
+    // Equal blocks, too.
+    let tiles = height.pixels.div_ceil(rows);
+    let tiles = tiles.div_ceil(tiles.div_ceil((lines / height.stride / rows).max(1)));
+    let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
+    let free = view.is_free(view.weights_side(image).0);
+    let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
+    let wish: [(&str, Value); 15] = [
+        ("form", "direct".into()),
+        ("vec", if image.image_is_a { "n" } else { "m" }.into()),
+        ("vw", signed(limits.vector_bytes / 4).into()),
+        ("mr", signed(pixels).into()),
+        ("th", signed(rows).into()),
+        ("nv", 2.into()),
+        ("mt", signed(tiles).into()),
+        ("nt", 1.into()),
+        ("kc", signed(view.k.extent()).into()),
+        ("order", "jpi.ji".into()),
+        (image_pack, "panel".into()),
+        (weights_pack, if free { "ahead" } else { "panel" }.into()),
+        ("ku", signed(image.channels.extent().min(4)).into()),
+        ("tail", if exact { "-" } else { "separate" }.into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    closest(space, &wish)
+}
+
+/// Numbers of register tiles in a block: small integers, then steps of about a third.
+fn ladder(longest: u64) -> Vec<i64> {
+    let fine =
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 64, 86, 96, 128, 171, 192, 256, 342, 512];
+    let longest = signed(longest);
+    fine.into_iter().filter(|&step| step == 1 || step < longest).collect()
+}
+
+/// Block sizes of k: k in 1 to 8 equal parts, and a ladder below it.
+fn steps(k: u64) -> Vec<i64> {
+    let mut steps: Vec<i64> = (1..=8).map(|parts| signed(k.div_ceil(parts))).collect();
+    let ladder = [16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096];
+    steps.extend(ladder.into_iter().filter(|&step| step < signed(k)));
+    steps.sort_unstable();
+    steps.dedup();
+    steps
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).expect("invariant: extents are below 2^62")
+}
