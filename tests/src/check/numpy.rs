@@ -1,6 +1,7 @@
 //! Matrix products on one core against numpy with its own OpenBLAS, after at most a minute of tuning.
 
 use super::lockstep::{TimedProgram, speed_ratio};
+use super::table::{last_allowed_cores, pinned};
 use super::{Bar, Finding, Lab, lab};
 use anyhow::Context;
 use std::process::Command;
@@ -38,7 +39,7 @@ fn compare(lab: &Lab, m: u64, n: u64, k: u64, least: f64) -> anyhow::Result<Find
     lab.run(tune, Duration::from_secs(180))?.ok().context("tuning")?;
 
     // Both run on the same core in turn, so neither can use a second one, nor stand on a quieter one.
-    let core = last_allowed_core()?;
+    let core = last_allowed_cores(1)?;
     let time = pinned(&core, &lab.tilewright, &["time", &workload, "--device", "cpu", "--db", &database]);
     let mut numpy = pinned(&core, python.as_ref(), &["tests/peers/numpy_worker.py"]);
     numpy.current_dir(&lab.root).env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
@@ -48,19 +49,4 @@ fn compare(lab: &Lab, m: u64, n: u64, k: u64, least: f64) -> anyhow::Result<Find
     let mut theirs = TimedProgram::start("numpy", numpy, Some(&work))?;
     let (ratio, our_ms, their_ms) = speed_ratio(&mut ours, &mut theirs, ROUNDS, SECONDS)?;
     Ok(Finding::of(ratio.median >= least, format!("{ratio}; ours {our_ms:.3} ms, numpy {their_ms:.3} ms")))
-}
-
-/// `program` on one core, by `taskset` of util-linux.
-fn pinned(core: &str, program: &std::path::Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", core]).arg(program).args(arguments);
-    command
-}
-
-/// The highest-numbered core that this process may use; the first ones serve most interrupts.
-fn last_allowed_core() -> anyhow::Result<String> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading the allowed cores")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no allowed cores")?;
-    let last = list.trim().rsplit([',', '-']).next().context("no allowed cores")?;
-    Ok(last.to_owned())
 }
