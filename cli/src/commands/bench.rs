@@ -90,7 +90,8 @@ impl Bench {
         }
         let options = self.options(context);
         let mut circumstances = Circumstances {
-            device: device.identity().name.clone(),
+            device: device.spec().to_string(),
+            name: device.identity().name.clone(),
             target: device.identity().target.key.to_string(),
             start: context.clock.unix_s(),
             load_start: load(),
@@ -185,9 +186,14 @@ fn write(path: &Path, document: &serde_json::Value) -> anyhow::Result<()> {
     let mut name = path.file_name().with_context(|| format!("--json {path:?} names no file"))?.to_owned();
     name.push(".new");
     let unfinished = path.with_file_name(name);
-    std::fs::write(&unfinished, format!("{document:#}\n"))
+    let written = std::fs::write(&unfinished, format!("{document:#}\n"))
         .and_then(|()| std::fs::rename(&unfinished, path))
-        .with_context(|| format!("cannot write --json {path:?}"))
+        .with_context(|| format!("cannot write --json {path:?}"));
+    if written.is_err() {
+        // It may not even be there; the error that is told is the first one.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written
 }
 
 fn load() -> Option<[f64; 3]> {

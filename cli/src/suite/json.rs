@@ -13,8 +13,10 @@ pub const NAME: &str = "tilewright";
 /// What holds for all lines.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
-    /// Name of the device.
+    /// Device as users name it.
     pub device: String,
+    /// What it calls itself.
+    pub name: String,
     /// Key of its target.
     pub target: String,
     /// Seconds since 1970-01-01 UTC when the run began.
@@ -37,6 +39,7 @@ pub fn document(circumstances: &Circumstances, options: &Options, entries: &[Ent
         "secs": options.round.as_secs_f64(),
         "time_per_s": options.time_per.as_secs_f64(),
         "device": circumstances.device,
+        "device_name": circumstances.name,
         "target": circumstances.target,
         "start": circumstances.start,
         "load_start": circumstances.load_start,

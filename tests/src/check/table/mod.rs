@@ -114,7 +114,9 @@ fn start_ours(lab: &Lab, setting: &Setting, line: &Line) -> anyhow::Result<Timed
     // A look-up says in one line why there is no answer.
     let found = lab.run(["lookup"].iter().chain(&asked), Duration::from_secs(60))?;
     if found.code != 0 {
-        bail!("{}", found.stderr.trim().lines().last().unwrap_or("the look-up says nothing"));
+        let said = found.stderr.trim().lines().last().unwrap_or("the look-up says nothing");
+        // What follows the reason is how near other records are.
+        bail!("{}", said.split(';').next().unwrap_or(said));
     }
     let mut arguments = vec!["time"];
     arguments.extend(asked);
