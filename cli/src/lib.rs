@@ -1,5 +1,5 @@
 //! The tuning session as a library: what to measure next ([`planner`]), one night of it ([`session`]), searches compared
-//! without a device ([`mod@replay`]), what a search has learned ([`mod@explain`]), and what people and programs are
+//! without a device ([`mod@replay`]), a whole suite of workloads ([`suite`]), what a search has learned ([`mod@explain`]), and what people and programs are
 //! shown ([`report`]).
 //!
 //! It knows devices as a trait ([`session::Bench`]), time as a trait ([`Clock`]) and no driver, so a whole night runs in
@@ -14,6 +14,7 @@ pub mod replay;
 pub mod report;
 pub mod session;
 mod stop;
+pub mod suite;
 
 pub use clock::{Clock, SystemClock};
 pub use stop::Stop;

@@ -47,6 +47,34 @@ fn tune(words: &[&str], more: &[&str]) {
 }
 
 #[test]
+fn suites_that_cannot_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        r#"{"name": "a", "op": "matmul", "dtype": "f32", "shape": {"M": 8, "N": 8, "K": 8}, "flops": 1, "bytes": 1}"#;
+    std::fs::write(folder.path().join("good.json"), format!(r#"{{"version": 1, "workloads": [{line}]}}"#)).unwrap();
+    std::fs::write(folder.path().join("broken.json"), "{").unwrap();
+    std::fs::write(folder.path().join("old.json"), r#"{"version": 0, "workloads": []}"#).unwrap();
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    let bench = |more: &[&str], words: &[&str]| {
+        let mut arguments = vec!["bench", "--json", "out.json"];
+        arguments.extend(more);
+        refused(folder.path(), &arguments, words);
+    };
+    bench(&["--workloads", "none.json"], &["none.json"]);
+    bench(&["--workloads", "broken.json"], &["broken.json", "not the JSON"]);
+    bench(&["--workloads", "old.json"], &["old.json", "version 0"]);
+    bench(&["--workloads", "good.json", "--only", "b"], &["--only \"b\"", "there are a"]);
+    bench(&["--workloads", "good.json", "--threads", "0"], &["0"]);
+    bench(&["--workloads", "good.json", "--threads", "1000"], &["1000 threads"]);
+    bench(&["--workloads", "good.json", "--time-per", "0s"], &["0s"]);
+    bench(&["--workloads", "good.json", "--db", "out.json"], &["same file", "out.json"]);
+    bench(&["--workloads", "good.json", "--missing"], &["--db"]);
+    let nowhere = ["bench", "--workloads", "good.json", "--json"];
+    refused(folder.path(), &[&nowhere[..], &["folder"]].concat(), &["cannot write --json", "folder"]);
+    refused(folder.path(), &[&nowhere[..], &["no/where.json"]].concat(), &["cannot write --json", "no/where.json"]);
+}
+
+#[test]
 fn sizes_that_no_workload_has() {
     for (text, word) in [
         ("matmul m=0 n=16 k=16 dtype=f32", "m"),

@@ -159,6 +159,96 @@ fn a_night_learns_from_another_one() {
     assert!(said.contains("so new searches begin"), "{said}");
 }
 
+/// A suite of three lines: one to tune, one that nobody can, one of a small product.
+fn suite(folder: &Path) {
+    let line = |name: &str, op: &str, m: u64| {
+        serde_json::json!({
+            "name": name, "op": op, "dtype": "f32", "shape": {"M": m, "N": 40, "K": 56},
+            "flops": 2 * m * 40 * 56, "bytes": 4 * (m * 56 + 56 * 40 + m * 40),
+        })
+    };
+    let lines = [line("small", "matmul", 24), line("strange", "fft", 24), line("smaller", "matmul", 16)];
+    let document = serde_json::json!({ "version": 1, "workloads": lines });
+    std::fs::write(folder.join("suite.json"), document.to_string()).unwrap();
+}
+
+#[test]
+fn a_suite_on_one_thread_and_then_on_two() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path());
+    let bench = |more: &[&str], code: i32| -> (Value, String) {
+        let mut all =
+            vec!["bench", "--workloads", "suite.json", "--time-per", "2s", "--round", "10ms", "--rounds", "2"];
+        all.extend(["--json", "out.json"]);
+        all.extend(more);
+        let output = tilewright(folder.path(), &all);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {stderr}");
+        let written = std::fs::read(folder.path().join("out.json")).unwrap();
+        (serde_json::from_slice(&written).unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let ours = |document: &Value, at: usize| document["results"][at]["peers"]["tilewright"].clone();
+    // Nothing is known of one thread yet.
+    let (document, _) = bench(&["--threads", "2", "--only", "small", "--db", "night.tune"], 1);
+    assert!(ours(&document, 0)["why"].as_str().unwrap().contains("run with --threads 1 first"), "{document}");
+
+    let (document, said) = bench(&["--db", "night.tune"], 0);
+    let mut frozen = document.clone();
+    // A number, or null where the default won.
+    frozen["results"][0]["peers"]["tilewright"]["speedup"] = 1.into();
+    freeze("bench", &[frozen]);
+    let names: Vec<&str> =
+        document["results"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["small", "strange", "smaller"], "a line that cannot be generated stops nothing");
+    assert_eq!(ours(&document, 1)["why"], "unsupported: no workload text is known for operation \"fft\"");
+    assert!(said.lines().count() == 3 && said.contains("strange") && said.contains("unsupported: "), "{said}");
+    let first = ours(&document, 0);
+    assert!(first["prep_s"].as_f64().unwrap() > 0.0 && first["trials"].as_u64().unwrap() > 0, "{first}");
+    assert_eq!(first["rounds"].as_array().unwrap().len(), 2);
+
+    // With an answer in the file, only what won is measured.
+    let (document, _) = bench(&["--db", "night.tune", "--missing", "--only", "small"], 0);
+    assert_eq!((document["results"].as_array().unwrap().len(), &ours(&document, 0)["trials"]), (1, &0.into()));
+    assert_eq!(ours(&document, 0)["schedule"], first["schedule"]);
+
+    // On two threads only what the threads open is searched: at most 20 schedules with their values, and the default.
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
+        let (document, _) = bench(&["--db", "night.tune", "--threads", "2", "--only", "smaller"], 0);
+        let two = ours(&document, 0);
+        assert_eq!((document["threads"].as_u64(), &two["check"]), (Some(2), &"ok".into()));
+        assert!((1..=81).contains(&two["trials"].as_u64().unwrap()), "{two}");
+    }
+}
+
+#[test]
+fn an_interrupted_suite_keeps_what_was_measured_and_goes_on() {
+    use std::io::{BufRead, Read};
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path());
+    #[expect(clippy::disallowed_methods, reason = "the program under test, killed when the test is done with it")]
+    let mut command = Command::new(cargo_bin("tilewright"));
+    command.args(["bench", "--workloads", "suite.json", "--time-per", "2s", "--round", "10ms", "--json", "out.json"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut rows = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    rows.read_line(&mut first).unwrap();
+    signal("-INT", &child);
+    rows.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let written: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(written["results"][0]["peers"]["tilewright"]["ok"], true, "{written}");
+    assert!(!folder.path().join("out.tune-wal").exists(), "the database is closed");
+    let info = json(folder.path(), 0, &["db", "info", "out.tune", "--json"]).remove(0);
+    assert_eq!(info["problems"], Value::Array(vec![]));
+    let go_on = ["bench", "--workloads", "suite.json", "--missing", "--db", "out.tune", "--json", "out.json"];
+    let more = [&go_on[..], &["--time-per", "1s", "--round", "10ms"]].concat();
+    assert_eq!(tilewright(folder.path(), &more).status.code(), Some(0));
+    let written: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(written["results"].as_array().unwrap().len(), 3);
+    assert_eq!(written["results"][0]["peers"]["tilewright"]["trials"], 0, "it had an answer");
+}
+
 #[test]
 fn lines_for_programs() {
     let folder = tempfile::tempdir().unwrap();

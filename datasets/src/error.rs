@@ -134,6 +134,14 @@ pub enum DatasetError {
         /// What is wrong with it.
         problem: Box<crate::spaces::SpaceProblem>,
     },
+    /// JSON that is no workload suite.
+    #[error("\"{}\" {problem}; expected a workload suite such as datasets/workloads/cpu.json", path.display())]
+    Suite {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: crate::suite::SuiteProblem,
+    },
     /// A header without its table.
     #[error("beside \"{}\" there is neither {}.csv.gz nor {}.csv; put the table there", path.display(), stem, stem)]
     NoTable {

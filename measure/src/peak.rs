@@ -22,7 +22,7 @@ pub struct Work {
 /// Measures both peaks of the calling thread: the best of some passes, as everything else only slows a pass down.
 pub fn measure() -> Peak {
     let flops = (0..40).map(|_| multiply_add(40_000)).map(|work| work.amount / work.ns * 1e9);
-    let memory = vec![1u64; READ_BYTES / size_of::<u64>()];
+    let memory = vec![1u8; READ_BYTES];
     let bytes = (0..4).map(|_| read(&memory)).map(|work| work.amount / work.ns * 1e9);
     let best = |rates: &mut dyn Iterator<Item = f64>| rates.fold(0.0, f64::max);
     Peak { flops_per_s: best(&mut flops.into_iter()), bytes_per_s: best(&mut bytes.into_iter()) }
@@ -40,17 +40,18 @@ pub fn multiply_add(passes: u64) -> Work {
 }
 
 /// Reads `memory` once.
-fn read(memory: &[u64]) -> Work {
+fn read(memory: &[u8]) -> Work {
     let start = Instant::now();
-    read_widest(memory);
+    read_all(memory);
     let ns = start.elapsed().as_secs_f64() * 1e9;
     #[expect(clippy::cast_precision_loss, reason = "an amount of memory is below 2^53 bytes")]
-    let amount = size_of_val(memory) as f64;
+    let amount = memory.len() as f64;
     Work { amount, ns: ns.max(1.0) }
 }
 
+/// Reads every byte, in vectors as wide as most processors have: what a consumer of an output does at least.
 #[cfg(target_arch = "x86_64")]
-fn read_widest(memory: &[u64]) {
+pub(crate) fn read_all(memory: &[u8]) {
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has the feature.
         unsafe { x86::read(memory) };
@@ -59,20 +60,22 @@ fn read_widest(memory: &[u64]) {
     }
 }
 
+/// Reads every byte: what a consumer of an output does at least.
 #[cfg(not(target_arch = "x86_64"))]
-fn read_widest(memory: &[u64]) {
+pub(crate) fn read_all(memory: &[u8]) {
     read_scalar(memory);
 }
 
-fn read_scalar(memory: &[u64]) {
+fn read_scalar(memory: &[u8]) {
+    let (blocks, rest) = memory.as_chunks::<64>();
     // Several results, so that the operations do not wait for each other.
     let mut seen = [0u64; 8];
-    for block in memory.as_chunks::<8>().0 {
-        for (seen, value) in seen.iter_mut().zip(block) {
-            *seen |= value;
+    for block in blocks {
+        for (seen, word) in seen.iter_mut().zip(block.as_chunks::<8>().0) {
+            *seen |= u64::from_ne_bytes(*word);
         }
     }
-    black_box(seen);
+    black_box((seen, rest.iter().fold(0, |seen, byte| seen | byte)));
 }
 
 /// Sixteen accumulators hide a latency of four cycles at two (on some cores three) multiply-adds per cycle.
@@ -146,18 +149,19 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn read(memory: &[u64]) {
+    pub(super) fn read(memory: &[u8]) {
+        let (blocks, rest) = memory.as_chunks::<128>();
         let mut seen = [_mm256_setzero_si256(); 4];
-        for block in memory.as_chunks::<16>().0 {
-            let parts = block.as_chunks::<4>().0;
+        for block in blocks {
+            let parts = block.as_chunks::<32>().0;
             // SAFETY: each part is 32 readable bytes; the load does not ask for alignment.
-            let load = |part: &[u64; 4]| unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
+            let load = |part: &[u8; 32]| unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
             seen[0] = _mm256_or_si256(seen[0], load(&parts[0]));
             seen[1] = _mm256_or_si256(seen[1], load(&parts[1]));
             seen[2] = _mm256_or_si256(seen[2], load(&parts[2]));
             seen[3] = _mm256_or_si256(seen[3], load(&parts[3]));
         }
-        black_box(seen);
+        black_box((seen, rest.iter().fold(0, |seen, byte| seen | byte)));
     }
 
     #[target_feature(enable = "avx2,fma")]

@@ -10,8 +10,8 @@ use search_space::{Outcome, Schedule, Workload};
 use tilewright_measure::device::fixtures::Fault;
 use tilewright_measure::resource::Resource;
 use tilewright_measure::{
-    DeviceHandle, DeviceSpec, Error, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict, WorkerOptions,
-    list_devices,
+    After, DeviceHandle, DeviceSpec, Error, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict,
+    WorkerOptions, list_devices,
 };
 
 fn options() -> WorkerOptions {
@@ -384,6 +384,22 @@ fn the_time_of_a_candidate_goes_into_compiling_checking_and_timing() {
     );
     // Asking costs little, whatever else runs on the machine.
     assert!(compile + verify + time > total / 2, "most of the time is spent elsewhere");
+}
+
+#[test]
+fn reading_what_was_written_is_part_of_the_time_where_asked_for() {
+    // The output is 16 MiB and hardly computed, so that reading it is a good part of the whole.
+    let workload = Workload::parse("matmul m=2048 n=2048 k=1 dtype=f32").unwrap();
+    let mut device = open("cpu", options());
+    let (default, _) = schedules(&device, &workload, 0);
+    let mut least = |after| {
+        let options = ScreenOptions { after, samples: 40, budget_ns: 500e6, ..Default::default() };
+        let measured = device.measure(&workload, &default, &options).unwrap();
+        assert_eq!(measured.outcome, Outcome::Ok, "{:?}", measured.message);
+        measured.samples_ns.into_iter().fold(f64::INFINITY, f64::min)
+    };
+    let (alone, read) = (least(After::Nothing), least(After::ReadOutputs));
+    assert!(read > 1.1 * alone, "{alone} {read}");
 }
 
 fn per(ns: u64, count: u32) -> f64 {

@@ -4,11 +4,13 @@
 //! stderr, answers alone go to stdout.
 
 mod arguments;
+mod bench;
 mod db;
 mod devices;
 mod doctor;
 mod dry_run;
 mod explain;
+mod interrupt;
 mod lookup;
 mod replay;
 mod show;
@@ -64,6 +66,7 @@ enum Verb {
     Space(space::Space),
     Time(time::Time),
     Replay(Box<replay::Replay>),
+    Bench(Box<bench::Bench>),
     Db(db::Db),
     #[command(hide = true)]
     Worker(worker::Worker),
@@ -112,6 +115,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Space(verb) => verb.run(&context),
         Verb::Time(verb) => verb.run(&context),
         Verb::Replay(verb) => verb.run(&context),
+        Verb::Bench(verb) => verb.run(&context),
         Verb::Db(verb) => verb.run(&context),
         Verb::Worker(verb) => verb.run(),
     };

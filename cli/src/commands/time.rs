@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use measure::{Measured, ScreenOptions};
+use measure::{After, Measured, ScreenOptions};
 use search_space::Outcome;
 use serde_json::json;
 
@@ -27,6 +27,9 @@ pub(super) struct Time {
     /// Time this schedule: 'a=1 b=2 ...', or default
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
+    /// Read the whole output once after each call, inside of its time; on the processor
+    #[arg(long)]
+    reader: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -49,6 +52,7 @@ impl Time {
             say(&format!("{} is not in the database for {}; `lookup` says why", asked.workload.summary(), asked.spec));
             return Ok(Ending::No);
         };
+        let after = if self.reader { After::ReadOutputs } else { After::Nothing };
         let mut measure = |options: &ScreenOptions| -> anyhow::Result<Measured> {
             let measured = asked.device.measure(&asked.workload, &schedule, options)?;
             if measured.outcome != Outcome::Ok {
@@ -64,7 +68,8 @@ impl Time {
             let Some(seconds) = seconds.filter(|s| s.is_finite() && *s > 0.0 && *s < 3600.0) else {
                 bail!("unknown request {line:?}; known: go SECONDS");
             };
-            let options = ScreenOptions { samples: MOST_SAMPLES, budget_ns: seconds * 1e9, ..ScreenOptions::default() };
+            let options =
+                ScreenOptions { samples: MOST_SAMPLES, budget_ns: seconds * 1e9, after, ..ScreenOptions::default() };
             let measured = measure(&options)?;
             let least = measured.samples_ns.iter().copied().min_by(f64::total_cmp);
             context.output.json(&json!({

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use cli::Clock;
 use cli::planner::Limit;
 use cli::report::{Console, Show, json, table};
 use cli::session::{self, Bench, Job, Method, Night, NightReport, Settings};
-use cli::{Clock, Stop};
 use datasets::Task;
 use measure::{DeviceHandle, DeviceSpec, FinalsOptions, ScreenOptions};
 use search_space::families::plan;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tuning_db::{Database, DbError, Session, Writer, WriterOptions};
 
 use super::arguments::{MethodArguments, Sources, device, duration, open, share, workload};
+use super::interrupt::{STOP, stop_on_signals};
 use super::{Context, Ending, dry_run, say, tasks};
 
 /// Search for faster schedules and store what was found
@@ -87,10 +88,7 @@ const DEFAULT_TIME: Duration = Duration::from_secs(60);
 
 /// Share of the best time that one more candidate is expected to gain, below which it is not worth its measurement. Models
 /// expect too little: on recorded kernels ten times more would lose a 20th of the time in twice as many searches.
-const STOP_GAIN: f64 = 1e-6;
-
-/// Raised by the first Ctrl-C or SIGTERM.
-static STOP: Stop = Stop::new();
+pub(super) const STOP_GAIN: f64 = 1e-6;
 
 /// What is to be done, after everything was found to be good.
 pub(super) struct Planned {
@@ -373,18 +371,6 @@ fn base(spec: &DeviceSpec) -> &'static str {
         DeviceSpec::Vulkan { .. } => "vulkan",
         DeviceSpec::Fixture(_) => "fixture",
     }
-}
-
-/// Ctrl-C and SIGTERM: once asks to stop, twice stops.
-fn stop_on_signals() -> anyhow::Result<()> {
-    let handler = || {
-        if STOP.ask() {
-            // Whatever was counted is on the disk, and workers end with this process.
-            std::process::exit(130);
-        }
-        say("stopping after the measurement under way; once more stops now");
-    };
-    ctrlc::set_handler(handler).context("handling Ctrl-C")
 }
 
 #[cfg(test)]

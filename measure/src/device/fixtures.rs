@@ -10,7 +10,7 @@ use std::str::FromStr;
 use search_space::{Outcome, Schedule, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
+use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
 use crate::worker::protocol_fd;
 
 /// What a bad candidate does when it first runs.
@@ -204,8 +204,9 @@ impl<D: Device> Device for FixtureDevice<D> {
         kernel: &mut Self::Kernel,
         memory: &mut Self::Memory,
         launches: u32,
+        after: After,
     ) -> Result<Batch, Failure> {
-        self.inner.time_batch(&mut kernel.inner, memory, launches)
+        self.inner.time_batch(&mut kernel.inner, memory, launches, after)
     }
 
     fn min_batch_ns(&self) -> f64 {

@@ -83,6 +83,18 @@ pub enum Placement {
     },
 }
 
+/// What follows each launch inside of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// Nothing: the launch alone.
+    #[default]
+    Nothing,
+    /// The outputs are read once by the thread that launched. A kernel that writes past the caches is fast alone and may
+    /// be slow for whoever needs what it wrote.
+    ReadOutputs,
+}
+
 /// One timed batch of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
@@ -168,16 +180,18 @@ pub trait Device {
     /// As [`Device::run`].
     fn prepack(&mut self, kernel: &mut Self::Kernel, memory: &mut Self::Memory) -> Result<f64, Failure>;
 
-    /// Times `launches` launches of the run phase in a row. [`Device::prepack`] was called with the same memory.
+    /// Times `launches` launches of the run phase in a row, each followed by `after`. [`Device::prepack`] was called with
+    /// the same memory.
     ///
     /// # Errors
     ///
-    /// As [`Device::run`].
+    /// As [`Device::run`]; [`Outcome::ResourceLimit`] when the device has no such `after`.
     fn time_batch(
         &mut self,
         kernel: &mut Self::Kernel,
         memory: &mut Self::Memory,
         launches: u32,
+        after: After,
     ) -> Result<Batch, Failure>;
 
     /// Shortest batch worth timing, in nanoseconds: 200 µs on the CPU, 500 µs on a GPU.

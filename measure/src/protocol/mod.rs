@@ -11,7 +11,7 @@ pub mod stats;
 use search_space::{Outcome, Schedule};
 use serde::{Deserialize, Serialize};
 
-use crate::device::KernelInfo;
+use crate::device::{After, KernelInfo};
 
 /// How candidates are screened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct ScreenOptions {
     /// Time budget for the samples of one candidate in nanoseconds; the least number of samples (3 in 2 blocks) is
     /// taken in any case.
     pub budget_ns: f64,
+    /// What follows each launch inside of its time.
+    #[serde(default)]
+    pub after: After,
 }
 
 impl Default for ScreenOptions {
@@ -44,6 +47,7 @@ impl Default for ScreenOptions {
             repeats: 2,
             warmup: 4,
             budget_ns: 50e6,
+            after: After::Nothing,
         }
     }
 }

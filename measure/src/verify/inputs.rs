@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use search_space::Workload;
 use search_space::workload::{AxisKind, DType, EpilogueStep, Op};
 
-use super::sketch::{address, for_each_point};
+use super::sketch::{Addresses, for_each_point};
 use super::tolerance::shift;
 use crate::device::{Device, Failure};
 
@@ -236,9 +236,10 @@ fn change(
         .collect();
     let mut coords = vec![0; extents.len()];
     let before = values.to_vec();
+    let addresses = Addresses::new(workload, operand);
     for_each_point(&extents, &axes, &mut coords, &mut |coords| {
         let rank = outer.iter().fold(0, |rank, axis| rank * extents[*axis] + coords[*axis]);
-        if let Some(at) = address(workload, operand, coords)
+        if let Some(at) = addresses.at(coords)
             && let (Some(value), Some(old)) = (values.get_mut(at), before.get(at))
         {
             *value = edit(rank, *old);

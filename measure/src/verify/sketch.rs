@@ -14,7 +14,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use search_space::workload::{AxisKind, EpilogueStep, Extent, Op, Storage, row_major};
+use search_space::workload::{AxisKind, EpilogueStep, Extent, Op, Operand, Storage, row_major};
 use search_space::{Workload, reference};
 
 use super::inputs::Inputs;
@@ -106,11 +106,12 @@ impl Sketch {
             (0..workload.axes.len()).filter(|axis| workload.operands[projected].uses(*axis)).collect();
         let mut coords = vec![0u64; extents.len()];
         let mut first = coords.clone();
+        let (of_factor, of_sums) = (Addresses::new(workload, projected), Addresses::new(&small, small_projected));
         for_each_point(&extents, &factor_axes, &mut coords, &mut |coords| {
             first.copy_from_slice(coords);
             axes.iter().for_each(|axis| first[*axis] = 0);
-            let from = address(workload, projected, coords).and_then(|at| factor.get(at));
-            let to = address(&small, small_projected, &first).and_then(|at| sums.get_mut(at));
+            let from = of_factor.at(coords).and_then(|at| factor.get(at));
+            let to = of_sums.at(&first).and_then(|at| sums.get_mut(at));
             if let (Some(from), Some(to)) = (from, to) {
                 *to += weight(coords) * from;
             }
@@ -119,6 +120,12 @@ impl Sketch {
         let buffers: Vec<&[f64]> = if kept < projected { vec![data, &sums] } else { vec![&sums, data] };
         let expected = reference::evaluate(&small, &buffers).ok()?.swap_remove(0);
 
+        let (of_line, of_output) = (Addresses::new(&small, small_output), Addresses::new(workload, output));
+        let side = |step: &EpilogueStep| {
+            let operand = workload.operand(step.operand()?)?;
+            Some((inputs.of(operand)?, Addresses::new(workload, operand)))
+        };
+        let sides: Vec<(&[f64], Addresses<'_>)> = workload.epilogue.iter().filter_map(side).collect();
         let mut terms = Vec::new();
         let output_axes = reference::output_axes(workload);
         let mut complete = true;
@@ -126,12 +133,9 @@ impl Sketch {
             first.copy_from_slice(coords);
             axes.iter().for_each(|axis| first[*axis] = 0);
             let place = |at: Option<usize>| at.and_then(|at| u32::try_from(at).ok());
-            let line = place(address(&small, small_output, &first));
-            let element = place(address(workload, output, coords));
-            let added = workload.epilogue.iter().filter_map(|step| {
-                let operand = workload.operand(step.operand()?)?;
-                inputs.of(operand)?.get(address(workload, operand, coords)?).copied()
-            });
+            let line = place(of_line.at(&first));
+            let element = place(of_output.at(coords));
+            let added = sides.iter().filter_map(|(values, addresses)| values.get(addresses.at(coords)?).copied());
             match (line, element) {
                 (Some(line), Some(address)) => {
                     terms.push(Term { line, address, weight: weight(coords), added: added.sum() });
@@ -160,36 +164,70 @@ impl Sketch {
     }
 }
 
-/// Buffer address of the element of `operand` at `coords` (one per axis); `None` outside.
-pub(super) fn address(workload: &Workload, operand: usize, coords: &[u64]) -> Option<usize> {
-    let (index, storage) = (&workload.operands[operand].index, &workload.operands[operand].storage);
-    let dense;
-    let strides = match storage {
-        Storage::Strides(strides) => strides,
-        Storage::Free => {
-            dense = row_major(&workload.operand_shape(operand));
-            &dense
-        }
-    };
-    let mut at = 0u64;
-    for (subscript, stride) in index.iter().zip(strides) {
-        let value = subscript.terms.iter().fold(i128::from(subscript.offset), |sum, (axis, coefficient)| {
-            sum + i128::from(*coefficient) * i128::from(coords[*axis])
-        });
-        let value = u64::try_from(value).ok().filter(|value| subscript.bound.is_none_or(|bound| *value < bound))?;
-        at = at.checked_add(value.checked_mul(*stride)?)?;
-    }
-    usize::try_from(at).ok()
+/// Addresses of an operand's elements. Without bounds they are linear in the point, and the strides are worked out once.
+pub(super) struct Addresses<'w> {
+    operand: &'w Operand,
+    strides: Vec<u64>,
+    /// The first element's address, and what a step along each axis adds; `None` where a subscript has a bound.
+    linear: Option<(i64, Vec<i64>)>,
 }
 
-/// Calls `visit` with every point of the given axes; other coordinates are 0.
+impl<'w> Addresses<'w> {
+    pub(super) fn new(workload: &'w Workload, operand: usize) -> Addresses<'w> {
+        let strides = match &workload.operands[operand].storage {
+            Storage::Strides(strides) => strides.clone(),
+            Storage::Free => row_major(&workload.operand_shape(operand)),
+        };
+        let operand = &workload.operands[operand];
+        let linear = || {
+            let (mut first, mut steps) = (0i64, vec![0i64; workload.axes.len()]);
+            for (subscript, stride) in operand.index.iter().zip(&strides) {
+                if subscript.bound.is_some() {
+                    return None;
+                }
+                let stride = i64::try_from(*stride).ok()?;
+                first = first.checked_add(subscript.offset.checked_mul(stride)?)?;
+                for (axis, coefficient) in &subscript.terms {
+                    steps[*axis] = steps[*axis].checked_add(coefficient.checked_mul(stride)?)?;
+                }
+            }
+            Some((first, steps))
+        };
+        Addresses { operand, linear: linear(), strides }
+    }
+
+    /// The address at `coords` (one per axis); `None` outside.
+    pub(super) fn at(&self, coords: &[u64]) -> Option<usize> {
+        if let Some((first, steps)) = &self.linear {
+            let step = |(coord, step): (&u64, &i64)| i64::try_from(*coord).ok()?.checked_mul(*step);
+            let at = coords.iter().zip(steps).try_fold(*first, |at, pair| at.checked_add(step(pair)?))?;
+            return usize::try_from(at).ok();
+        }
+        let mut at = 0u64;
+        for (subscript, stride) in self.operand.index.iter().zip(&self.strides) {
+            let value = subscript.terms.iter().fold(i128::from(subscript.offset), |sum, (axis, coefficient)| {
+                sum + i128::from(*coefficient) * i128::from(coords[*axis])
+            });
+            let value = u64::try_from(value).ok().filter(|value| subscript.bound.is_none_or(|bound| *value < bound))?;
+            at = at.checked_add(value.checked_mul(*stride)?)?;
+        }
+        usize::try_from(at).ok()
+    }
+}
+
+/// Calls `visit` with every point of the given axes, the last one fastest; other coordinates are 0.
 pub(super) fn for_each_point(extents: &[u64], axes: &[usize], coords: &mut [u64], visit: &mut impl FnMut(&[u64])) {
     coords.fill(0);
     loop {
         visit(coords);
-        let Some(axis) = axes.iter().rev().find(|axis| coords[**axis] + 1 < extents[**axis]) else { return };
-        let position = axes.iter().position(|a| a == axis).unwrap_or(0);
-        coords[*axis] += 1;
-        axes[position + 1..].iter().for_each(|later| coords[*later] = 0);
+        let mut outer = axes.iter().rev();
+        loop {
+            let Some(axis) = outer.next() else { return };
+            coords[*axis] += 1;
+            if coords[*axis] < extents[*axis] {
+                break;
+            }
+            coords[*axis] = 0;
+        }
     }
 }

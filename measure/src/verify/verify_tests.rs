@@ -7,7 +7,7 @@ use search_space::workload::Storage;
 use search_space::{Schedule, Target};
 
 use super::*;
-use crate::device::{Batch, Identity, KernelInfo, Peak, Placement};
+use crate::device::{After, Batch, Identity, KernelInfo, Peak, Placement};
 
 /// What a matmul may do wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -168,7 +168,7 @@ impl Device for Naive {
     fn prepack(&mut self, _: &mut Workload, _: &mut Buffers) -> Result<f64, Failure> {
         Ok(0.0)
     }
-    fn time_batch(&mut self, _: &mut Workload, _: &mut Buffers, _: u32) -> Result<Batch, Failure> {
+    fn time_batch(&mut self, _: &mut Workload, _: &mut Buffers, _: u32, _: After) -> Result<Batch, Failure> {
         Ok(Batch { ns: 1.0, disturbed: false })
     }
     fn min_batch_ns(&self) -> f64 {

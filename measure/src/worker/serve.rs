@@ -16,7 +16,7 @@ use search_space::{Schedule, Workload};
 use super::frame::{self, Decoder};
 use super::message::{EntryBlocks, Event, Reply, Request, Step};
 use crate::device::fixtures::FixtureDevice;
-use crate::device::{Batch, CpuDevice, Device, DeviceSpec, Failure, KernelInfo, Placement, VulkanDevice};
+use crate::device::{After, Batch, CpuDevice, Device, DeviceSpec, Failure, KernelInfo, Placement, VulkanDevice};
 use crate::protocol::screen::{self, Source};
 use crate::protocol::{Breakdown, Measured, ScreenOptions, block_orders};
 use crate::verify::Suite;
@@ -225,7 +225,7 @@ impl<D: Device> Session<'_, D> {
         let (device, loaded) = parts(&mut self.device, &mut self.loaded);
         let prepack_ns = device.prepack(kernel, &mut loaded.timed)?;
         let min_batch_ns = device.min_batch_ns();
-        let mut source = Timed { device, kernel, memory: &mut loaded.timed };
+        let mut source = Timed { device, kernel, memory: &mut loaded.timed, after: options.after };
         let screened = screen::screen(&mut source, first_ns, min_batch_ns, options)?;
         Ok(Measured {
             outcome: search_space::Outcome::Ok,
@@ -311,7 +311,7 @@ impl<D: Device> Session<'_, D> {
                 let entry = Some(timed[*slot].entry);
                 frame::write(&mut self.out, &Event::Progress { step: Step::Timing, entry })?;
                 let (device, loaded) = parts(&mut self.device, &mut self.loaded);
-                let mut source = Timed { device, kernel, memory: &mut loaded.timed };
+                let mut source = Timed { device, kernel, memory: &mut loaded.timed, after: After::Nothing };
                 // One launch brings the kernel's code and workspace back into the caches after another entry ran. One
                 // that lasts longer needs no such help, and is never undisturbed on a busy machine.
                 let long = warm(*launch_ns) == 0;
@@ -344,7 +344,8 @@ impl<D: Device> Session<'_, D> {
             let mut launch_ns = first_ns;
             for _ in 0..2 {
                 let launches = screen::launches_for(device.min_batch_ns(), launch_ns);
-                launch_ns = device.time_batch(&mut kernel, &mut loaded.timed, launches)?.ns / f64::from(launches);
+                launch_ns = device.time_batch(&mut kernel, &mut loaded.timed, launches, After::Nothing)?.ns
+                    / f64::from(launches);
             }
             Ok(launch_ns)
         });
@@ -370,13 +371,14 @@ struct Timed<'a, D: Device> {
     device: &'a mut D,
     kernel: &'a mut D::Kernel,
     memory: &'a mut D::Memory,
+    after: After,
 }
 
 impl<D: Device> Source for Timed<'_, D> {
     type Error = Failure;
 
     fn batch(&mut self, launches: u32) -> Result<Batch, Failure> {
-        self.device.time_batch(self.kernel, self.memory, launches)
+        self.device.time_batch(self.kernel, self.memory, launches, self.after)
     }
 
     fn control(&mut self) -> Option<f64> {

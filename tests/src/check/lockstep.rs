@@ -1,7 +1,7 @@
 //! Two timed programs in turn: each stays alive with its data ready and times itself only when told to.
 //!
 //! The protocol is one line each way on standard input and output. To prepare, a program is started (and some are sent
-//! one JSON line that describes the work); it answers each `go SECONDS` with `{"median_ns": .., "min_ns": .., "calls": ..}`,
+//! a line of JSON that describes the work, which some answer); it answers each `go SECONDS` with `{"median_ns": .., "min_ns": .., "calls": ..}`,
 //! the nanoseconds of one call. The order within a round is random and a round's two times are divided, so a slow phase
 //! of the machine, which lasts for seconds, cancels.
 
@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
@@ -54,6 +55,19 @@ impl TimedProgram {
         Ok(program)
     }
 
+    /// Sends a line of JSON and reads the line that answers it.
+    ///
+    /// # Errors
+    /// When it ends, or answers something else.
+    pub(super) fn ask<T: DeserializeOwned>(&mut self, line: &str) -> anyhow::Result<T> {
+        self.tell(line)?;
+        let mut line = String::new();
+        if self.output.read_line(&mut line).with_context(|| format!("reading from {}", self.name))? == 0 {
+            bail!("{} ended without an answer", self.name);
+        }
+        serde_json::from_str(&line).with_context(|| format!("{} answered {:?}", self.name, line.trim_end()))
+    }
+
     fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}")
             .and_then(|()| self.input.flush())
@@ -63,13 +77,7 @@ impl TimedProgram {
 
 impl Timer for TimedProgram {
     fn median_ns(&mut self, seconds: f64) -> anyhow::Result<f64> {
-        self.tell(&format!("go {seconds}"))?;
-        let mut line = String::new();
-        if self.output.read_line(&mut line).with_context(|| format!("reading from {}", self.name))? == 0 {
-            bail!("{} ended without an answer", self.name);
-        }
-        let answer: Answer =
-            serde_json::from_str(&line).with_context(|| format!("{} answered {:?}", self.name, line.trim_end()))?;
+        let answer: Answer = self.ask(&format!("go {seconds}"))?;
         if !(answer.median_ns.is_finite() && answer.median_ns > 0.0) {
             bail!("{} answered a median of {} ns", self.name, answer.median_ns);
         }

@@ -9,6 +9,7 @@
 )]
 
 mod bad_input;
+mod cpu;
 mod engine;
 mod fixtures;
 mod house;
@@ -21,10 +22,12 @@ mod numpy;
 mod ratio;
 mod search;
 mod spaces;
+mod table;
 
 pub use lab::{Lab, Ran, kill_all};
 use std::io::Write;
 use std::time::Instant;
+pub use table::main as table;
 
 /// One thing that must be shown.
 pub struct Bar {
@@ -78,7 +81,7 @@ pub struct Tally {
 }
 
 /// The names of the lists.
-pub const LISTS: &[&str] = &["night", "search"];
+pub const LISTS: &[&str] = &["night", "search", "cpu"];
 
 /// The bars of the list called `name`.
 #[must_use]
@@ -86,6 +89,7 @@ pub fn list(name: &str) -> Option<Vec<Bar>> {
     match name {
         "night" => Some(night()),
         "search" => Some(search::bars()),
+        "cpu" => Some(cpu::bars()),
         _ => None,
     }
 }

@@ -1,9 +1,11 @@
 //! Matrix products on one core against numpy with its own OpenBLAS, after at most a minute of tuning.
 
 use super::lockstep::{TimedProgram, speed_ratio};
-use super::{Bar, Finding, Lab, lab};
+use super::table::{Peers, last_allowed_cores, pinned};
+use super::{Bar, Finding, Lab};
 use anyhow::Context;
-use std::process::Command;
+use datasets::suite::Line;
+use serde_json::json;
 use std::time::Duration;
 
 const ROUNDS: usize = 11;
@@ -25,12 +27,15 @@ pub(super) fn bars() -> Vec<Bar> {
 }
 
 fn compare(lab: &Lab, m: u64, n: u64, k: u64, least: f64) -> anyhow::Result<Finding> {
-    let mut setup = Command::new(lab.root.join("tests/peers/setup"));
-    setup.arg("numpy");
-    let python = match lab::run(setup, Duration::from_secs(600)).and_then(lab::Ran::ok) {
-        Ok(ran) => ran.stdout.trim().to_owned(),
-        Err(error) => return Ok(Finding::Skipped(format!("numpy could not be set up: {error:#}"))),
-    };
+    let line = json!({
+        "name": format!("{m}x{n}x{k}"), "op": "matmul", "dtype": "f32", "shape": { "M": m, "N": n, "K": k },
+        "flops": 2 * m * n * k, "bytes": 4 * (m * k + k * n + m * n),
+    });
+    let line: Line = serde_json::from_value(line)?;
+    let mut peers = Peers::set_up(lab, &["numpy"], 1)?;
+    if let Err(error) = peers.prepare(lab, "numpy", &line, false) {
+        return Ok(Finding::Skipped(format!("numpy cannot be asked: {error:#}")));
+    }
     let database = lab.folder("numpy")?.join("tuned.tune");
     let database = database.to_string_lossy();
     let workload = format!("matmul m={m} n={n} k={k} dtype=f32");
@@ -38,29 +43,10 @@ fn compare(lab: &Lab, m: u64, n: u64, k: u64, least: f64) -> anyhow::Result<Find
     lab.run(tune, Duration::from_secs(180))?.ok().context("tuning")?;
 
     // Both run on the same core in turn, so neither can use a second one, nor stand on a quieter one.
-    let core = last_allowed_core()?;
+    let core = last_allowed_cores(1)?;
     let time = pinned(&core, &lab.tilewright, &["time", &workload, "--device", "cpu", "--db", &database]);
-    let mut numpy = pinned(&core, python.as_ref(), &["tests/peers/numpy_worker.py"]);
-    numpy.current_dir(&lab.root).env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
-    numpy.env_remove("OPENBLAS_CORETYPE").env_remove("OPENBLAS_L2_SIZE");
     let mut ours = TimedProgram::start("tilewright time", time, None)?;
-    let work = serde_json::json!({ "m": m, "n": n, "k": k }).to_string();
-    let mut theirs = TimedProgram::start("numpy", numpy, Some(&work))?;
-    let (ratio, our_ms, their_ms) = speed_ratio(&mut ours, &mut theirs, ROUNDS, SECONDS)?;
+    let theirs = peers.alive("numpy").context("numpy ended")?;
+    let (ratio, our_ms, their_ms) = speed_ratio(&mut ours, theirs, ROUNDS, SECONDS)?;
     Ok(Finding::of(ratio.median >= least, format!("{ratio}; ours {our_ms:.3} ms, numpy {their_ms:.3} ms")))
-}
-
-/// `program` on one core, by `taskset` of util-linux.
-fn pinned(core: &str, program: &std::path::Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", core]).arg(program).args(arguments);
-    command
-}
-
-/// The highest-numbered core that this process may use; the first ones serve most interrupts.
-fn last_allowed_core() -> anyhow::Result<String> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading the allowed cores")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no allowed cores")?;
-    let last = list.trim().rsplit([',', '-']).next().context("no allowed cores")?;
-    Ok(last.to_owned())
 }

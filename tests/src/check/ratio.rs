@@ -1,4 +1,4 @@
-//! Ratios of two things timed in pairs: the median, and how sure it is.
+//! Ratios of two things timed in pairs: the median, and how sure it is; also the geometric mean of several medians.
 
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -34,16 +34,34 @@ impl Ratio {
     /// Bootstrap*, section 13.3; 2,000 resamples, fixed seed); `None` of no ratios.
     #[must_use]
     pub(super) fn of(ratios: &[f64]) -> Option<Ratio> {
-        let middle = median(ratios)?;
+        Ratio::geometric(&[ratios])
+    }
+
+    /// The geometric mean of the medians of several lists, each resampled by itself; the rounds are those of the
+    /// shortest. `None` of no lists, or when one is empty.
+    #[must_use]
+    pub(super) fn geometric(lists: &[&[f64]]) -> Option<Ratio> {
+        let rounds = lists.iter().map(|list| list.len()).min()?;
+        let middle = mean(lists.iter().map(|list| median(list)))?;
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut medians: Vec<f64> = (0..2000)
-            .filter_map(|_| {
-                let resample: Vec<f64> = ratios.iter().map(|_| ratios[rng.random_range(0..ratios.len())]).collect();
-                median(&resample)
-            })
-            .collect();
-        medians.sort_by(f64::total_cmp);
-        Some(Ratio { median: middle, low: medians[50], high: medians[1949], rounds: ratios.len() })
+        let mut draw = |list: &&[f64]| {
+            let resample: Vec<f64> = list.iter().map(|_| list[rng.random_range(0..list.len())]).collect();
+            median(&resample)
+        };
+        let mut means: Vec<f64> = (0..2000).filter_map(|_| mean(lists.iter().map(&mut draw))).collect();
+        means.sort_by(f64::total_cmp);
+        Some(Ratio { median: middle, low: means[50], high: means[1949], rounds })
+    }
+}
+
+/// The geometric mean; of a single value that value itself. `None` when one is missing.
+fn mean(values: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
+    let n = values.len();
+    let values: Vec<f64> = values.collect::<Option<_>>()?;
+    match values[..] {
+        [] => None,
+        [value] => Some(value),
+        _ => Some((values.iter().map(|value| value.ln()).sum::<f64>() / n as f64).exp()),
     }
 }
 
@@ -62,6 +80,17 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn several_medians_have_a_geometric_mean_with_an_interval() {
+        let (fast, slow) = ([1.9, 2.0, 2.1], [0.5, 0.5, 0.5]);
+        let both = Ratio::geometric(&[&fast, &slow]).unwrap();
+        assert!((both.median - 1.0).abs() < 1e-12 && both.low < 1.0 && both.high > 1.0, "{both}");
+        assert!(both.low > 0.97 && both.high < 1.03, "{both}");
+        assert_eq!(Ratio::geometric(&[&slow]), Ratio::of(&slow));
+        assert_eq!(Ratio::geometric(&[]), None);
+        assert_eq!(Ratio::geometric(&[&fast, &[]]), None, "a line without a round is no line");
     }
 
     #[test]

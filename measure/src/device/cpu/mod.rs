@@ -10,7 +10,7 @@ use codegen::emit::llvm::{self, Compiled};
 use codegen::tile::{Phase, Source};
 use search_space::{Outcome, Schedule, Workload};
 
-use super::{Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
+use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
 use crate::peak;
 use memory::Region;
 use pool::{Job, Pool};
@@ -46,6 +46,8 @@ impl std::fmt::Debug for CpuKernel {
 #[derive(Debug)]
 pub struct CpuMemory {
     operands: Vec<Region>,
+    /// Positions of those that kernels write.
+    outputs: Vec<usize>,
 }
 
 impl CpuDevice {
@@ -149,7 +151,7 @@ impl Device for CpuDevice {
             };
             Region::new(bytes, align, placement)
         });
-        Ok(CpuMemory { operands: operands.collect::<Result<_, _>>()? })
+        Ok(CpuMemory { operands: operands.collect::<Result<_, _>>()?, outputs: workload.outputs() })
     }
 
     fn write(&mut self, memory: &mut CpuMemory, operand: usize, bytes: &[u8]) -> Result<(), Failure> {
@@ -186,11 +188,20 @@ impl Device for CpuDevice {
         Ok(start.elapsed().as_secs_f64() * 1e9)
     }
 
-    fn time_batch(&mut self, kernel: &mut CpuKernel, memory: &mut CpuMemory, launches: u32) -> Result<Batch, Failure> {
+    fn time_batch(
+        &mut self,
+        kernel: &mut CpuKernel,
+        memory: &mut CpuMemory,
+        launches: u32,
+        after: After,
+    ) -> Result<Batch, Failure> {
         let before = host::ThreadUse::now();
         let start = Instant::now();
         for _ in 0..launches {
             self.launch(kernel, memory, Phase::Run)?;
+            if after == After::ReadOutputs {
+                memory.outputs.iter().for_each(|output| peak::read_all(memory.operands[*output].bytes()));
+            }
         }
         let ns = start.elapsed().as_secs_f64() * 1e9;
         let spent = host::ThreadUse::now().since(&before);

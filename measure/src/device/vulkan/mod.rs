@@ -14,7 +14,7 @@ use std::time::Instant;
 use codegen::tile::Phase;
 use search_space::{Outcome, Schedule, Workload};
 
-use super::{Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
+use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
 use crate::peak;
 use gpu::Gpu;
 use kernel::Stamps;
@@ -217,7 +217,12 @@ impl Device for VulkanDevice {
         kernel: &mut VulkanKernel,
         memory: &mut VulkanMemory,
         launches: u32,
+        after: After,
     ) -> Result<Batch, Failure> {
+        if after != After::Nothing {
+            let message = "outputs on a Vulkan device cannot be read inside of a launch's time; time it alone";
+            return Err(Failure::new(Outcome::ResourceLimit, message));
+        }
         let before = ProcessUse::now();
         let ns = self.time(kernel, memory, Phase::Run, launches)?;
         // A software device keeps at least one processor busy all the time; what it did not get, another had.

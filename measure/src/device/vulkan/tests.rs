@@ -74,9 +74,10 @@ fn an_invalid_launch_is_an_error_and_never_a_time() {
     wide.kernels[0].grid = [device.identity.target.limits.grid_per_dim + 1, 1, 1];
     let mut kernel = device.build(&workload, &wide, String::new()).expect("one workgroup of it is valid");
     let mut memory = device.allocate(&workload, Placement::Guarded).unwrap();
-    for failure in
-        [device.run(&mut kernel, &mut memory).unwrap_err(), device.time_batch(&mut kernel, &mut memory, 3).unwrap_err()]
-    {
+    for failure in [
+        device.run(&mut kernel, &mut memory).unwrap_err(),
+        device.time_batch(&mut kernel, &mut memory, 3, After::Nothing).unwrap_err(),
+    ] {
         assert_eq!(failure.outcome, Outcome::CompileError, "{failure}");
     }
 }
@@ -161,7 +162,7 @@ fn time_stamps_agree_with_the_host_clock() {
     let mut kernel = device.compile(&workload, &schedule).unwrap();
     let mut memory = device.allocate(&workload, Placement::Plain { round: 3 }).unwrap();
     let start = Instant::now();
-    let stamped = device.time_batch(&mut kernel, &mut memory, 4).unwrap().ns;
+    let stamped = device.time_batch(&mut kernel, &mut memory, 4, After::Nothing).unwrap().ns;
     let host = start.elapsed().as_secs_f64() * 1e9;
     assert!(stamped > 0.0 && stamped <= host, "stamps say {stamped} ns, the host {host} ns");
 }

@@ -1,0 +1,183 @@
+//! From a finished search on one thread to a short one on several: the fastest schedules, with the parameters varied that
+//! more threads give more values.
+
+use std::collections::BTreeSet;
+
+use search_space::Schedule;
+use search_space::families::SchedulePlan;
+use search_space::space::{ParameterSpace, SpaceBuilder, SpaceError};
+use search_space::strategy::Told;
+use tuning_db::Observation;
+
+use crate::GENERATOR;
+use crate::session::known;
+
+/// The `most` fastest schedules that `observations` (of one workload on one target) have a time of, the fastest first.
+#[must_use]
+pub fn fastest(observations: &[Observation], most: usize) -> Vec<Schedule> {
+    let own = observations.iter().filter(|observation| observation.generator == GENERATOR);
+    let timed = known::all(own, |observation| Some(&observation.schedule)).into_iter();
+    let mut timed: Vec<(f64, &Schedule)> = timed
+        .filter_map(|(schedule, told)| if let Told::Time { seconds } = told { Some((seconds, schedule)) } else { None })
+        .collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    timed.into_iter().take(most).map(|(_, schedule)| schedule.clone()).collect()
+}
+
+/// Positions in `many` of the parameters that have other values there than in `one`: those of the threads, when the
+/// spaces are of one workload on one thread and on several.
+#[must_use]
+pub fn opened(one: &ParameterSpace, many: &ParameterSpace) -> Vec<usize> {
+    let same = |at: &usize| {
+        let parameter = &many.params()[*at];
+        one.position(&parameter.name).is_some_and(|old| one.params()[old].values == parameter.values)
+    };
+    (0..many.params().len()).filter(|at| !same(at)).collect()
+}
+
+/// `schedules` with every combination of values of the parameters at `positions` that `space` has; those of the first
+/// schedule come first.
+#[must_use]
+pub fn varied(schedules: &[Schedule], positions: &[usize], space: &ParameterSpace) -> Vec<Schedule> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for schedule in schedules {
+        let mut variants = vec![schedule.clone()];
+        for parameter in positions.iter().map(|at| &space.params()[*at]) {
+            let with = |variant: &Schedule| -> Vec<Schedule> {
+                let each = parameter.values.iter().map(|value| {
+                    let mut variant = variant.clone();
+                    variant.set(parameter.name.clone(), value.clone());
+                    variant
+                });
+                each.collect()
+            };
+            variants = variants.iter().flat_map(with).collect();
+        }
+        let valid = variants.into_iter().filter(|variant| space.config(variant).is_ok());
+        found.extend(valid.filter(|variant| seen.insert(variant.clone())));
+    }
+    found
+}
+
+/// `plan` with a space of its default and `schedules` alone; those that are not in its space are left out.
+///
+/// # Errors
+/// When there are more than a space can hold.
+pub fn narrowed(plan: &SchedulePlan, schedules: &[Schedule]) -> Result<SchedulePlan, SpaceError> {
+    let mut builder = SpaceBuilder::new();
+    for parameter in plan.space.params() {
+        builder.values(parameter.name.clone(), parameter.values.clone());
+        if parameter.structural {
+            builder.structural(parameter.name.clone());
+        }
+    }
+    let all = schedules.iter().chain([&plan.default]);
+    let rows: BTreeSet<Vec<u16>> =
+        all.filter_map(|schedule| plan.space.config(schedule).ok()).map(|config| config.to_vec()).collect();
+    builder.table(rows.into_iter().collect());
+    Ok(SchedulePlan { space: builder.build()?, default: plan.default.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use search_space::families::plan;
+    use search_space::target::{Limits, TargetKey};
+    use search_space::{Outcome, Target, Workload};
+    use tuning_db::Phase;
+
+    use super::*;
+
+    fn plans() -> (SchedulePlan, SchedulePlan) {
+        let workload: Workload = "matmul m=64 n=96 k=128 dtype=f32".parse().unwrap();
+        let on = |threads: u64| {
+            let key = TargetKey::parse(&format!("tt1;cpu;sapphirerapids;core;avx512f,fma;{threads}")).unwrap();
+            let limits = Limits {
+                vector_bytes: 64,
+                vector_registers: 32,
+                l1_bytes: 48 << 10,
+                l2_bytes: 2 << 20,
+                shared_bytes: 0,
+                workgroup_invocations: 0,
+                grid_per_dim: 0,
+                loop_iterations: 0,
+                buffer_bytes: 0,
+            };
+            plan(&workload, &Target { key, limits }).unwrap()
+        };
+        (on(1), on(2))
+    }
+
+    fn observation(x: i64, outcome: Outcome, ns: f64) -> Observation {
+        Observation {
+            workload: String::new(),
+            target: String::new(),
+            generator: GENERATOR.into(),
+            schedule: [("x", x.into())].into_iter().collect(),
+            outcome,
+            phase: Phase::Screen,
+            samples_ns: vec![ns],
+            at_least_ns: None,
+            environment: BTreeMap::new(),
+            program_hash: None,
+            code_hash: None,
+            input: String::new(),
+            run: String::new(),
+            sequence: 0,
+            measured_at: 1,
+        }
+    }
+
+    #[test]
+    fn the_fastest_come_first_and_what_failed_or_is_anothers_does_not_count() {
+        let mut cut_off = observation(5, Outcome::Ok, 1.0);
+        cut_off.at_least_ns = Some(1.0);
+        let mut others = observation(6, Outcome::Ok, 1.0);
+        others.generator = "another/1".into();
+        let rows = [
+            observation(1, Outcome::Ok, 30.0),
+            observation(2, Outcome::Ok, 10.0),
+            observation(3, Outcome::Wrong, 5.0),
+            observation(4, Outcome::Ok, 20.0),
+            cut_off,
+            others,
+        ];
+        let order = |most| fastest(&rows, most).iter().map(|s| s.int("x").unwrap()).collect::<Vec<_>>();
+        assert_eq!(order(9), [2, 4, 1]);
+        assert_eq!(order(2), [2, 4]);
+    }
+
+    #[test]
+    fn only_the_parameters_of_threads_vary() {
+        let (one, many) = plans();
+        let positions = opened(&one.space, &many.space);
+        let names: Vec<&str> = positions.iter().map(|at| many.space.params()[*at].name.as_str()).collect();
+        assert_eq!(names, ["par"]);
+        assert!(opened(&one.space, &one.space).is_empty());
+        let found = varied(&[one.default.clone()], &positions, &many.space);
+        assert!(found.len() > 1 && found.iter().all(|schedule| many.space.config(schedule).is_ok()));
+        let but_par = |schedule: &Schedule| {
+            let values = schedule.iter().filter(|(name, _)| *name != "par");
+            values.map(|(name, value)| (name.to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
+        };
+        assert!(found.iter().all(|schedule| but_par(schedule) == but_par(&one.default)));
+        // A schedule of another space is left out; one given twice counts once.
+        let strange: Schedule = [("x", 1.into())].into_iter().collect();
+        assert_eq!(varied(&[one.default.clone(), strange, one.default.clone()], &positions, &many.space), found);
+    }
+
+    #[test]
+    fn a_narrow_space_holds_what_was_given_and_the_default() {
+        let (one, many) = plans();
+        let positions = opened(&one.space, &many.space);
+        let found = varied(&[one.default.clone()], &positions, &many.space);
+        let narrow = narrowed(&many, &found).unwrap();
+        let with_default: BTreeSet<&Schedule> = found.iter().chain([&many.default]).collect();
+        assert_eq!(narrow.space.count(), with_default.len() as u128);
+        assert!(with_default.iter().all(|schedule| narrow.space.config(schedule).is_ok()));
+        assert_eq!(narrow.default, many.default);
+        assert_eq!(narrowed(&many, &[]).unwrap().space.count(), 1);
+    }
+}
