@@ -131,6 +131,11 @@ fn reductions_agree_with_the_reference() {
     all_targets(30_000, |rng| samples::reduction(rng));
 }
 
+#[test]
+fn attention_agrees_with_the_reference() {
+    all_targets(50_000, |rng| samples::attention(rng));
+}
+
 /// The same workload over elements of 16 bits or integers, where it allows.
 fn narrowed(mut workload: Workload, rng: &mut impl Rng) -> Workload {
     let dtype = [DType::F16, DType::Bf16][rng.random_range(0..2)];

@@ -25,7 +25,7 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = MapSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (rows, cols) = map::axes(nest);
     let others: Vec<usize> = (0..nest.extents.len()).filter(|&axis| axis != rows && axis != cols).collect();
-    let mut draft = Draft::new(nest);
+    let mut draft = Draft::new(&nest.workload);
     let turned = nest.factor().strides[cols] != 1 && rows != cols && nest.factor().strides[rows] == 1;
     let computes = !nest.workload.epilogue.is_empty();
     let held = (turned && computes).then(|| draft.scratch("turned", &[schedule.rows, schedule.cols], DType::F32));
@@ -50,7 +50,7 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
             stmts.push(Stmt::Copy { shape: shape.clone(), dst: place.clone(), src: args[0].clone() });
             args[0] = place;
         }
-        stmts.push(finish(nest, shape, &coords, args, Scalar::Arg(0)));
+        stmts.push(finish(&nest.workload, &nest.maps, shape, &coords, args, Scalar::Arg(0)));
         stmts
     };
     // The cores share the outermost loop that has more than one step.

@@ -3,31 +3,31 @@
 use search_space::families::choice::Store;
 use search_space::families::contraction::OperandMap;
 use search_space::families::nest::Nest;
-use search_space::workload::DType;
+use search_space::workload::{DType, Workload};
 
 use super::contraction::Names;
 use super::elementwise;
 use crate::index::Index;
-use crate::layout::Layout;
+use crate::layout::{Distribution, Layout};
 use crate::tile::{
     Access, Buffer, Cond, Fold, FoldOp, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Source, Space, Stmt,
     Tile, View,
 };
 
 /// One kernel while it is being written.
-pub struct Draft<'n> {
+pub struct Draft<'w> {
     /// What is computed.
-    pub nest: &'n Nest,
+    workload: &'w Workload,
     names: Names,
     tiles: Vec<Tile>,
     workspace_bytes: Vec<u64>,
     kernels: Vec<Kernel>,
 }
 
-impl<'n> Draft<'n> {
+impl<'w> Draft<'w> {
     /// Nothing yet.
-    pub fn new(nest: &'n Nest) -> Draft<'n> {
-        Draft { nest, names: Names::default(), tiles: Vec::new(), workspace_bytes: Vec::new(), kernels: Vec::new() }
+    pub fn new(workload: &'w Workload) -> Draft<'w> {
+        Draft { workload, names: Names::default(), tiles: Vec::new(), workspace_bytes: Vec::new(), kernels: Vec::new() }
     }
 
     /// A tile private to a core, row-major.
@@ -40,7 +40,7 @@ impl<'n> Draft<'n> {
     /// A workspace buffer of `elements` elements; gives its position among the buffers of each kernel.
     pub fn workspace(&mut self, elements: u64, dtype: DType) -> usize {
         self.workspace_bytes.push(elements * dtype.bytes());
-        self.nest.workload.operands.len() + self.workspace_bytes.len() - 1
+        self.workload.operands.len() + self.workspace_bytes.len() - 1
     }
 
     /// `for name in 0..extent`; one iteration needs no loop unless the cores share it.
@@ -84,9 +84,41 @@ impl<'n> Draft<'n> {
         })
     }
 
+    /// As [`Draft::blocks`], serially, only the first `steps` blocks.
+    pub fn blocks_until(
+        &mut self,
+        name: &str,
+        steps: Index,
+        extent: u64,
+        size: u64,
+        mut body: impl FnMut(&mut Self, &Index, u64) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let (whole, rest) = (extent / size, extent % size);
+        let var = self.names.var(name);
+        let at = Index::Var(var);
+        let mut stmts = body(self, &at, size);
+        if rest != 0 {
+            let otherwise = body(self, &at, rest);
+            stmts = vec![Stmt::If { cond: Cond::Lt(at, Index::of(whole)), then: stmts, otherwise }];
+        }
+        vec![Stmt::For { var, extent: steps, kind: LoopKind::Serial, body: stmts }]
+    }
+
+    /// A register tile of f32 for one core; one for each shape.
+    pub fn registers(&mut self, rows: u64, cols: u64) -> usize {
+        let shape = vec![rows, cols];
+        let same = |tile: &Tile| matches!(tile.space, Space::Register(_)) && tile.shape == shape;
+        if let Some(found) = self.tiles.iter().position(same) {
+            return found;
+        }
+        let space = Space::Register(Distribution::single_lane(&shape));
+        self.tiles.push(Tile { name: format!("acc_{rows}x{cols}"), shape, dtype: DType::F32, space });
+        self.tiles.len() - 1
+    }
+
     /// Ends the kernel. `stream` names how the outputs are stored; buffers are the operands, then the workspace.
     pub fn kernel(&mut self, name: &str, store: Store, dtype: DType, body: Vec<Stmt>) {
-        let workload = &self.nest.workload;
+        let workload = self.workload;
         let outputs = workload.outputs();
         let mut buffers: Vec<Buffer> = workload
             .operands
@@ -162,17 +194,25 @@ pub fn position(nest: &Nest, axes: &[usize], coords: &[Index], outer: Index) -> 
 }
 
 /// `out = epilogue(value)` over a window, with side operands at `coords`.
-pub fn finish(nest: &Nest, shape: Vec<Index>, coords: &[Index], mut args: Vec<View>, value: Scalar) -> Stmt {
-    let workload = &nest.workload;
+///
+/// `maps` are the maps of all operands over the axes that `coords` are of.
+pub fn finish(
+    workload: &Workload,
+    maps: &[OperandMap],
+    shape: Vec<Index>,
+    coords: &[Index],
+    mut args: Vec<View>,
+    value: Scalar,
+) -> Stmt {
     let mut lets = Vec::new();
     let value = workload.epilogue.iter().fold(value, |value, step| {
         let side = step.operand().and_then(|name| workload.operand(name)).map(|operand| {
-            args.push(view(&nest.maps[operand], coords));
+            args.push(view(&maps[operand], coords));
             Scalar::Arg(args.len() - 1)
         });
         elementwise::step(step, value, side, &mut lets)
     });
-    store(shape, view(nest.out(), coords), args, lets, value)
+    store(shape, view(&maps[workload.outputs()[0]], coords), args, lets, value)
 }
 
 /// An element of a tile.

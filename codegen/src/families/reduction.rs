@@ -24,7 +24,7 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = ReductionSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let op = if nest.workload.op == Op::ContractMax { FoldOp::NanMax } else { FoldOp::Add };
-    let mut draft = Draft::new(nest);
+    let mut draft = Draft::new(&nest.workload);
     let form = Form { nest, schedule: &schedule, kept: &kept, reduced: &reduced, op };
     if schedule.parts == 1 {
         let kind = if schedule.parallel == Spread::Results { LoopKind::Cores } else { LoopKind::Serial };
@@ -88,7 +88,14 @@ impl Form<'_> {
                         dst: self.partial(partial, part, &coords),
                         src: held,
                     },
-                    None => finish(self.nest, vec![Index::of(size)], &coords, vec![held], Scalar::Arg(0)),
+                    None => finish(
+                        &self.nest.workload,
+                        &self.nest.maps,
+                        vec![Index::of(size)],
+                        &coords,
+                        vec![held],
+                        Scalar::Arg(0),
+                    ),
                 });
                 stmts
             })
@@ -181,7 +188,14 @@ impl Form<'_> {
                         accumulators: 1,
                         ahead: 0,
                     },
-                    finish(self.nest, vec![Index::of(size)], &coords, vec![held], Scalar::Arg(0)),
+                    finish(
+                        &self.nest.workload,
+                        &self.nest.maps,
+                        vec![Index::of(size)],
+                        &coords,
+                        vec![held],
+                        Scalar::Arg(0),
+                    ),
                 ]
             })
         })

@@ -31,8 +31,8 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = RowsSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
-    let mut draft = Draft::new(nest);
-    let tiles = Tiles::new(&mut draft, &schedule, cols);
+    let mut draft = Draft::new(&nest.workload);
+    let tiles = Tiles::new(nest, &mut draft, &schedule, cols);
     let kind = if schedule.parallel { LoopKind::Cores } else { LoopKind::Serial };
     let body = draft.blocks("group", rows, schedule.group, kind, |draft, at, size| {
         let pass = Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at, size };
@@ -63,8 +63,7 @@ struct Tiles {
 }
 
 impl Tiles {
-    fn new(draft: &mut Draft, schedule: &RowsSchedule, cols: u64) -> Tiles {
-        let nest = draft.nest;
+    fn new(nest: &Nest, draft: &mut Draft, schedule: &RowsSchedule, cols: u64) -> Tiles {
         let group = schedule.group;
         let output = &nest.workload.operands[nest.out().operand];
         let exponentials = nest.workload.op == Op::RowsSoftmax;
@@ -139,7 +138,7 @@ impl Pass<'_> {
 
     /// `out = epilogue(value)` over a window.
     fn finish(&self, shape: Vec<Index>, coords: &[Index], args: Vec<View>, value: Scalar) -> Stmt {
-        finish(self.nest, shape, coords, args, value)
+        finish(&self.nest.workload, &self.nest.maps, shape, coords, args, value)
     }
 
     fn exp(&self, x: Scalar) -> Scalar {

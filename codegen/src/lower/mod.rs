@@ -5,13 +5,14 @@ pub mod math;
 pub mod simt;
 
 use search_space::families::Unsupported;
+use search_space::families::attention::AttentionView;
 use search_space::families::contraction::ContractionView;
 use search_space::families::nest::Nest;
 use search_space::target::TargetKind;
 use search_space::workload::Op;
 use search_space::{Schedule, Target, Workload};
 
-use crate::families::{contraction, map, reduction, rows};
+use crate::families::{attention, contraction, map, reduction, rows};
 use crate::tile::verify::{self, TileError};
 use crate::{lane, tile};
 
@@ -86,6 +87,7 @@ pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -
         (Op::Map, TargetKind::Cpu) => map::build(&Nest::new(workload)?, schedule)?,
         (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::build(&Nest::new(workload)?, schedule)?,
         (op, TargetKind::Cpu) if op.is_rows() => rows::build(&Nest::new(workload)?, schedule)?,
+        (Op::Attention { .. }, TargetKind::Cpu) => attention::build(&AttentionView::new(workload)?, schedule)?,
         (op, kind) => return Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }.into()),
     };
     verify::verify(&program)?;

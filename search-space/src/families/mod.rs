@@ -1,5 +1,6 @@
 //! Families of workloads that share one lowering, and the parameter space of each for each kind of target.
 
+pub mod attention;
 pub mod choice;
 pub mod contraction;
 pub mod map;
@@ -98,6 +99,7 @@ pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupp
         (Op::Map, TargetKind::Cpu) => map::plan(&nest::Nest::new(workload)?, target),
         (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::plan(&nest::Nest::new(workload)?, target),
         (op, TargetKind::Cpu) if op.is_rows() => rows::plan(&nest::Nest::new(workload)?, target),
+        (Op::Attention { .. }, TargetKind::Cpu) => attention::plan(&attention::AttentionView::new(workload)?, target),
         (op, kind) => Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }),
     }
 }

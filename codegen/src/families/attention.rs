@@ -1,0 +1,315 @@
+//! Attention as tile programs: queries lie along the lanes, so that softmax needs no shuffles and keys and values are
+//! only ever broadcast.
+//!
+//! ```text
+//! for problems, for blocks of queries:
+//!   qt = qᵀ;  m = lowest;  l = 0;  ot = 0
+//!   for blocks of keys (up to the last that is seen):
+//!     p = scale · k qt                                        register tiles of keys × queries
+//!     m' = max(m, max p);  c = e^(m - m');  l = c l;  ot = c ot
+//!     p = e^(p - m');  l += Σ p
+//!     ot += vᵀ p                                              register tiles of columns × queries
+//!   o = (ot / l)ᵀ
+//! ```
+
+use search_space::Schedule;
+use search_space::families::attention::{AttentionSchedule, AttentionView};
+use search_space::families::choice::Store;
+use search_space::workload::DType;
+
+use super::elementwise::{add, binary, mul, unary};
+use super::nest::{Draft, finish, fold, store, tile, view};
+use crate::atoms::{self, Atom};
+use crate::index::Index;
+use crate::lower::LowerError;
+use crate::tile::{BinaryOp, Compare, Fold, FoldOp, Guard, LoopKind, Program, Scalar, Stmt, UnaryOp, View};
+
+/// Below every score, yet finite: the difference to a masked score stays minus infinity, and is never NaN.
+const LOWEST: f64 = f32::MIN as f64;
+
+/// The program of a schedule.
+///
+/// # Errors
+/// [`LowerError::Schedule`] names a parameter without meaning.
+pub fn build(attention: &AttentionView, schedule: &Schedule) -> Result<Program, LowerError> {
+    let schedule = AttentionSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
+    let vw = schedule.vw;
+    let missing = || LowerError::Schedule { why: format!("vw={vw}: no multiply-add is that wide") };
+    let atom = atoms::fma_f32(vw).ok_or_else(missing)?;
+    let mut draft = Draft::new(&attention.workload);
+    let form = Form::new(attention, schedule, atom, &mut draft);
+    let kind = |wanted: bool| if wanted && schedule.parallel { LoopKind::Cores } else { LoopKind::Serial };
+    let (problems, blocks) = (attention.problems(), attention.queries.div_ceil(form.lanes));
+    // The cores share blocks of queries of all problems alike.
+    let body = draft.each("block", problems * blocks, kind(true), |draft, at| {
+        let blocks = i64::try_from(blocks).expect("invariant: extents are below 2^31");
+        let (problem, block) = (at.clone().floor_div(blocks), at.modulo(blocks));
+        form.queries(draft, &problem, &block)
+    });
+    draft.kernel("attention", Store::Plain, DType::F32, body);
+    Ok(draft.program())
+}
+
+struct Form<'a> {
+    attention: &'a AttentionView,
+    schedule: AttentionSchedule,
+    atom: Atom,
+    /// Queries of a block.
+    lanes: u64,
+    keys: u64,
+    width: u64,
+    depth: u64,
+    queries: usize,
+    scores: usize,
+    results: usize,
+    max: usize,
+    before: usize,
+    sum: usize,
+}
+
+impl<'a> Form<'a> {
+    fn new(attention: &'a AttentionView, schedule: AttentionSchedule, atom: Atom, draft: &mut Draft) -> Form<'a> {
+        let lanes = schedule.nv * schedule.vw;
+        let extent = |axis: usize| attention.extents[axis];
+        let axes = &attention.axes;
+        let (keys, width, depth) = (extent(axes.n), extent(axes.e), extent(axes.d));
+        let mut scratch = |name: &str, shape: &[u64]| draft.scratch(name, shape, DType::F32);
+        Form {
+            queries: scratch("queries", &[depth, lanes]),
+            scores: scratch("scores", &[schedule.keys, lanes]),
+            results: scratch("results", &[width, lanes]),
+            max: scratch("max", &[lanes]),
+            before: scratch("before", &[lanes]),
+            sum: scratch("sum", &[lanes]),
+            attention,
+            schedule,
+            atom,
+            lanes,
+            keys,
+            width,
+            depth,
+        }
+    }
+
+    /// The coordinates of all axes: those of a problem, and the given ones.
+    fn coords(&self, problem: &Index, own: &[(usize, Index)]) -> Vec<Index> {
+        let mut coords = vec![Index::ZERO; self.attention.extents.len()];
+        let mut rest = problem.clone();
+        for (position, &axis) in self.attention.batch.iter().enumerate().rev() {
+            let extent = i64::try_from(self.attention.extents[axis]).expect("invariant: extents are below 2^31");
+            coords[axis] = if position == 0 { rest.clone() } else { rest.clone().modulo(extent) };
+            rest = rest.floor_div(extent);
+        }
+        for (axis, at) in own {
+            coords[*axis] = at.clone();
+        }
+        coords
+    }
+
+    fn factor(&self, which: usize, coords: &[Index]) -> View {
+        view(&self.attention.maps[self.attention.workload.factors()[which]], coords)
+    }
+
+    /// Whether a query exists, for windows that reach over the end.
+    fn exists(&self, query: &Index) -> Vec<Guard> {
+        if self.attention.queries.is_multiple_of(self.lanes) {
+            return Vec::new();
+        }
+        vec![Guard { index: query.clone(), bound: Index::of(self.attention.queries) }]
+    }
+
+    fn row(&self, t: usize) -> View {
+        tile(t, vec![Index::Coord(0)])
+    }
+
+    fn queries(&self, draft: &mut Draft, problem: &Index, block: &Index) -> Vec<Stmt> {
+        let axes = &self.attention.axes;
+        let start = block.clone() * Index::of(self.lanes);
+        let query = start.clone() + Index::Coord(1);
+        let coords = self.coords(problem, &[(axes.m, query.clone()), (axes.d, Index::Coord(0))]);
+        let mut src = self.factor(0, &coords);
+        src.guards.extend(self.exists(&query));
+        let lanes = vec![Index::of(self.lanes)];
+        let mut stmts = vec![
+            Stmt::Copy {
+                shape: vec![Index::of(self.depth), Index::of(self.lanes)],
+                dst: tile(self.queries, vec![Index::Coord(0), Index::Coord(1)]),
+                src,
+            },
+            Stmt::Fill { tile: self.max, value: LOWEST },
+            Stmt::Fill { tile: self.sum, value: 0.0 },
+            Stmt::Fill { tile: self.results, value: 0.0 },
+        ];
+        stmts.extend(self.key_blocks(draft, problem, &start));
+        stmts.push(store(lanes, self.row(self.sum), vec![self.row(self.sum)], Vec::new(), {
+            unary(UnaryOp::Recip, Scalar::Arg(0))
+        }));
+        let held = tile(self.results, vec![Index::Coord(0), Index::Coord(1)]);
+        stmts.push(Stmt::Map {
+            shape: vec![Index::of(self.width), Index::of(self.lanes)],
+            dst: held.clone(),
+            args: vec![held, tile(self.sum, vec![Index::Coord(1)])],
+            expr: mul(Scalar::Arg(0), Scalar::Arg(1)),
+        });
+        stmts.push(self.finish(problem, &start));
+        stmts
+    }
+
+    /// `o = epilogue(resultsᵀ)`.
+    fn finish(&self, problem: &Index, start: &Index) -> Stmt {
+        let axes = &self.attention.axes;
+        let query = start.clone() + Index::Coord(0);
+        let coords = self.coords(problem, &[(axes.m, query.clone()), (axes.e, Index::Coord(1))]);
+        let shape = vec![Index::of(self.lanes), Index::of(self.width)];
+        let held = tile(self.results, vec![Index::Coord(1), Index::Coord(0)]);
+        let workload = &self.attention.workload;
+        let mut stmt = finish(workload, &self.attention.maps, shape.clone(), &coords, vec![held], Scalar::Arg(0));
+        let guards = self.exists(&query);
+        match &mut stmt {
+            Stmt::Map { dst, args, expr, .. } => {
+                dst.guards.extend(guards.iter().cloned());
+                args[1..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
+                // Without an epilogue it is a copy.
+                if *expr == Scalar::Arg(0) {
+                    return Stmt::Copy { shape, dst: dst.clone(), src: args[0].clone() };
+                }
+            }
+            Stmt::Sweep { stores, args, .. } => {
+                stores.iter_mut().for_each(|(dst, _)| dst.guards.extend(guards.iter().cloned()));
+                args[1..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
+            }
+            _ => {}
+        }
+        stmt
+    }
+
+    fn key_blocks(&self, draft: &mut Draft, problem: &Index, start: &Index) -> Vec<Stmt> {
+        let (keys, block) = (self.keys, self.schedule.keys);
+        if !self.attention.causal || keys <= block {
+            return draft.blocks("keys", keys, block, LoopKind::Serial, |draft, at, size| {
+                self.key_block(draft, problem, start, at, size)
+            });
+        }
+        // The last query of the block sees most; of several heads the last query of a head does.
+        let queries = self.attention.extents[self.attention.axes.m];
+        let ahead = i64::try_from(keys).unwrap_or(i64::MAX) - i64::try_from(queries).unwrap_or(i64::MAX);
+        let last = if queries == self.attention.queries {
+            (start.clone() + Index::of(self.lanes - 1)).min(Index::of(queries - 1))
+        } else {
+            Index::of(queries - 1)
+        };
+        let step = i64::try_from(block).expect("invariant: blocks are small");
+        let seen = (last + Index::Const(ahead + 1)).max(Index::ZERO);
+        let steps = (seen + Index::Const(step - 1)).floor_div(step);
+        draft
+            .blocks_until("keys", steps, keys, block, |draft, at, size| self.key_block(draft, problem, start, at, size))
+    }
+
+    fn key_block(&self, draft: &mut Draft, problem: &Index, start: &Index, at: &Index, size: u64) -> Vec<Stmt> {
+        let first = at.clone() * Index::of(self.schedule.keys);
+        let acc = self.schedule.accumulators;
+        let lanes = vec![Index::of(self.lanes)];
+        // Dimension 0 is the key, 1 the query.
+        let window = vec![Index::of(size), Index::of(self.lanes)];
+        let scores = tile(self.scores, vec![Index::Coord(0), Index::Coord(1)]);
+        let of_query = |t: usize| tile(t, vec![Index::Coord(1)]);
+        let mut stmts = self.score_tiles(draft, problem, start, &first, size);
+        stmts.push(Stmt::Copy { shape: lanes.clone(), dst: self.row(self.before), src: self.row(self.max) });
+        let largest = of_query(self.max);
+        stmts.push(fold(window.clone(), vec![scores.clone()], Scalar::Arg(0), largest, FoldOp::Max, acc));
+        let exp = if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::Exp };
+        let power = |op| unary(op, binary(BinaryOp::Sub, Scalar::Arg(0), Scalar::Arg(1)));
+        if self.keys > self.schedule.keys {
+            // What was summed so far was taken against the maximum before this block.
+            let args = vec![self.row(self.before), self.row(self.max)];
+            stmts.push(store(lanes.clone(), self.row(self.before), args, Vec::new(), power(UnaryOp::Exp)));
+            let args = vec![self.row(self.sum), self.row(self.before)];
+            let decayed = mul(Scalar::Arg(0), Scalar::Arg(1));
+            stmts.push(store(lanes, self.row(self.sum), args, Vec::new(), decayed.clone()));
+            let held = tile(self.results, vec![Index::Coord(0), Index::Coord(1)]);
+            let shape = vec![Index::of(self.width), Index::of(self.lanes)];
+            let args = vec![held.clone(), of_query(self.before)];
+            stmts.push(store(shape, held, args, Vec::new(), decayed));
+        }
+        stmts.push(Stmt::Sweep {
+            shape: window,
+            args: vec![scores.clone(), of_query(self.max)],
+            lets: vec![power(exp)],
+            stores: vec![(scores, 0)],
+            folds: vec![Fold { into: of_query(self.sum), op: FoldOp::Add, value: 0 }],
+            accumulators: acc,
+            ahead: 0,
+        });
+        stmts.extend(self.result_tiles(draft, problem, &first, size));
+        stmts
+    }
+
+    /// `scores = scale · k qt`, minus infinity where a query does not see a key.
+    fn score_tiles(&self, draft: &mut Draft, problem: &Index, start: &Index, first: &Index, size: u64) -> Vec<Stmt> {
+        let axes = &self.attention.axes;
+        draft.blocks("key", size, self.schedule.mk, LoopKind::Serial, |draft, at, rows| {
+            let key = at.clone() * Index::of(self.schedule.mk) + Index::Coord(0);
+            let place = first.clone() + key.clone();
+            let coords = self.coords(problem, &[(axes.n, place.clone()), (axes.d, Index::Coord(2))]);
+            let acc = draft.registers(rows, self.lanes);
+            let mut value = mul(Scalar::Arg(0), Scalar::Const(self.attention.scale));
+            if self.attention.causal {
+                let queries = i64::try_from(self.attention.extents[axes.m]).unwrap_or(i64::MAX);
+                let keys = i64::try_from(self.keys).unwrap_or(i64::MAX);
+                let mut query = start.clone() + Index::Coord(1);
+                if self.attention.queries != self.attention.extents[axes.m] {
+                    query = query.modulo(queries);
+                }
+                let last = Scalar::Position(query + Index::Const(keys - queries));
+                let parts = [Scalar::Position(place), last, value, Scalar::Const(f64::NEG_INFINITY)];
+                value = Scalar::Select(Compare::Le, Box::new(parts));
+            }
+            vec![
+                Stmt::Fill { tile: acc, value: 0.0 },
+                Stmt::Contract {
+                    shape: [Index::of(rows), Index::of(self.lanes), Index::of(self.depth)],
+                    acc,
+                    a: self.factor(1, &coords),
+                    b: tile(self.queries, vec![Index::Coord(2), Index::Coord(1)]),
+                    atom: self.atom,
+                    unroll: self.schedule.ku,
+                },
+                Stmt::Map {
+                    shape: vec![Index::of(rows), Index::of(self.lanes)],
+                    dst: tile(self.scores, vec![key, Index::Coord(1)]),
+                    args: vec![tile(acc, vec![Index::Coord(0), Index::Coord(1)])],
+                    expr: value,
+                },
+            ]
+        })
+    }
+
+    /// `results += vᵀ scores`.
+    fn result_tiles(&self, draft: &mut Draft, problem: &Index, first: &Index, size: u64) -> Vec<Stmt> {
+        let axes = &self.attention.axes;
+        draft.blocks("column", self.width, self.schedule.me, LoopKind::Serial, |draft, at, rows| {
+            let column = at.clone() * Index::of(self.schedule.me) + Index::Coord(0);
+            let key = first.clone() + Index::Coord(2);
+            let coords = self.coords(problem, &[(axes.n, key), (axes.e, column.clone())]);
+            let acc = draft.registers(rows, self.lanes);
+            let held = tile(self.results, vec![column, Index::Coord(1)]);
+            vec![
+                Stmt::Fill { tile: acc, value: 0.0 },
+                Stmt::Contract {
+                    shape: [Index::of(rows), Index::of(self.lanes), Index::of(size)],
+                    acc,
+                    a: self.factor(2, &coords),
+                    b: tile(self.scores, vec![Index::Coord(2), Index::Coord(1)]),
+                    atom: self.atom,
+                    unroll: self.schedule.ku,
+                },
+                Stmt::Map {
+                    shape: vec![Index::of(rows), Index::of(self.lanes)],
+                    dst: held.clone(),
+                    args: vec![tile(acc, vec![Index::Coord(0), Index::Coord(1)]), held],
+                    expr: add(Scalar::Arg(0), Scalar::Arg(1)),
+                },
+            ]
+        })
+    }
+}
