@@ -9,7 +9,7 @@ use search_space::workload::{EpilogueStep, Op, Real};
 use search_space::{Schedule, Target, reference, samples};
 
 use super::*;
-use crate::device::{Batch, Identity, KernelInfo, Peak, Placement};
+use crate::device::{After, Batch, Identity, KernelInfo, Peak, Placement};
 
 /// The output's buffer from the input buffers; elements it leaves NaN are not written.
 type Kernel = fn(&Workload, &[Vec<f64>]) -> Vec<f64>;
@@ -86,7 +86,7 @@ impl Device for Fake {
     fn prepack(&mut self, _: &mut Workload, _: &mut Vec<Vec<u8>>) -> Result<f64, Failure> {
         Ok(0.0)
     }
-    fn time_batch(&mut self, _: &mut Workload, _: &mut Vec<Vec<u8>>, _: u32) -> Result<Batch, Failure> {
+    fn time_batch(&mut self, _: &mut Workload, _: &mut Vec<Vec<u8>>, _: u32, _: After) -> Result<Batch, Failure> {
         Ok(Batch { ns: 1.0, disturbed: false })
     }
     fn min_batch_ns(&self) -> f64 {

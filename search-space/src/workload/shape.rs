@@ -219,7 +219,7 @@ impl Axis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Conv2dSpec, MatmulSpec};
+    use super::super::{AttentionSpec, Conv2dSpec, MatmulSpec};
 
     #[test]
     fn matmul_numbers() {
@@ -232,6 +232,14 @@ mod tests {
         assert_eq!(w.operand_len(1), 35);
         assert_eq!(w.flops(), 2 * 3 * 5 * 7);
         assert_eq!(w.min_bytes(), 4 * (21 + 35 + 5 + 15));
+    }
+
+    #[test]
+    fn operations_of_attention_are_those_of_both_products() {
+        let plain = AttentionSpec { e: 5, kv: 9, ..AttentionSpec::new(2, 7, 3) };
+        let flops = |spec: &AttentionSpec| spec.workload().unwrap().flops();
+        assert_eq!(flops(&plain), 2 * (2 * 7 * 9) * (3 + 5));
+        assert_eq!(flops(&AttentionSpec { causal: true, ..plain }), 2 * 7 * 9 * (3 + 5));
     }
 
     #[test]
