@@ -202,14 +202,14 @@ fn tanh(b: &mut Builder, x: Value, functions: Functions) -> Value {
     b.select(is_near, near, far)
 }
 
-/// `x P(x²)` for |x| below 1, `±(1 - e^-Q(|x|))` beyond, where `Q` fits `-ln erfc`.
+/// `x + x P(x²)` for |x| below 1, `±(1 - e^-Q(|x|))` beyond, where `Q` fits `-ln erfc`.
 fn erf(b: &mut Builder, x: Value, functions: Functions) -> Value {
     let square = b.bin(BinOp::Mul, x, x);
     let p = polynomial(
         b,
         square,
         &[
-            1.128_379_166,
+            0.128_379_166,
             -0.376_126_258_3,
             0.112_835_851_7,
             -0.026_853_812_69,
@@ -218,7 +218,7 @@ fn erf(b: &mut Builder, x: Value, functions: Functions) -> Value {
             0.000_078_538_913_34,
         ],
     );
-    let near = b.bin(BinOp::Mul, p, x);
+    let near = b.fma(p, x, x);
     let size = magnitude(b, x);
     // From 4 on the result is one; NaN passes through the minimum.
     let size = at_most(b, size, 4.0);

@@ -9,7 +9,7 @@ const BORDER: usize = 256;
 const BORDER_BYTE: u8 = 0xC9;
 
 /// Elements at an address that is a multiple of 64, as workloads promise of their operands.
-pub struct Aligned {
+pub(crate) struct Aligned {
     store: Vec<u8>,
     start: usize,
     len: usize,
@@ -17,7 +17,7 @@ pub struct Aligned {
 
 impl Aligned {
     /// `values` as elements of a type that holds them exactly.
-    pub fn new(dtype: DType, values: &[f64]) -> Aligned {
+    pub(crate) fn new(dtype: DType, values: &[f64]) -> Aligned {
         let mut body = Vec::new();
         for &value in values {
             body.extend(encode(dtype, value));
@@ -26,7 +26,7 @@ impl Aligned {
     }
 
     /// Bytes that are NaN in every floating-point type.
-    pub fn poisoned(bytes: u64) -> Aligned {
+    pub(crate) fn poisoned(bytes: u64) -> Aligned {
         Aligned::of(&[0xff, 0x7f].repeat(usize::try_from(bytes).unwrap().div_ceil(2)))
     }
 
@@ -38,18 +38,18 @@ impl Aligned {
     }
 
     /// The first element.
-    pub fn start(&mut self) -> *mut u8 {
+    pub(crate) fn start(&mut self) -> *mut u8 {
         self.store[self.start..].as_mut_ptr()
     }
 
     /// The first `count` elements.
-    pub fn values(&self, dtype: DType, count: usize) -> Vec<f64> {
+    pub(crate) fn values(&self, dtype: DType, count: usize) -> Vec<f64> {
         let width = usize::try_from(dtype.bytes()).unwrap();
         self.store[self.start..self.start + self.len].chunks(width).take(count).map(|one| decode(dtype, one)).collect()
     }
 
     /// Whether nothing beside the elements was written.
-    pub fn intact(&self) -> bool {
+    pub(crate) fn intact(&self) -> bool {
         let (before, rest) = self.store.split_at(self.start);
         before.iter().chain(&rest[self.len..]).all(|byte| *byte == BORDER_BYTE)
     }
@@ -108,7 +108,7 @@ fn half(value: f64) -> u16 {
 }
 
 /// A target of this host with vectors of a width.
-pub fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
+pub(crate) fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
     let (arch, host) = llvm::host_cpu();
     let wanted: &[&str] = match vector_bytes {
         64 => &["avx", "avx2", "avx512bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"],
@@ -121,7 +121,7 @@ pub fn cpu_target(vector_bytes: u64, threads: u64) -> Target {
 }
 
 /// The widest vectors this host has.
-pub fn widest() -> u64 {
+pub(crate) fn widest() -> u64 {
     let (_, features) = llvm::host_cpu();
     match () {
         () if features.iter().any(|feature| feature == "avx512f") => 64,
