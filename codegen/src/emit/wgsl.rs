@@ -347,7 +347,7 @@ impl Printer<'_> {
             Op::Bitcast(value) => format!("bitcast<{}>({})", self.ty(ty)?, name(value)),
             Op::Round(value) => format!("round({})", name(value)),
             Op::Math(op, value) => match op {
-                UnaryOp::Exp | UnaryOp::ExpShort => format!("exp({})", name(value)),
+                UnaryOp::Exp | UnaryOp::ExpBelowZero | UnaryOp::ExpShort => format!("exp({})", name(value)),
                 UnaryOp::Log => format!("log({})", name(value)),
                 UnaryOp::Tanh => format!("tanh({})", name(value)),
                 UnaryOp::Sqrt => format!("sqrt({})", name(value)),

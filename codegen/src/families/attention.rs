@@ -217,12 +217,12 @@ impl<'a> Form<'a> {
         stmts.push(Stmt::Copy { shape: lanes.clone(), dst: self.row(self.before), src: self.row(self.max) });
         let largest = of_query(self.max);
         stmts.push(fold(window.clone(), vec![scores.clone()], Scalar::Arg(0), largest, FoldOp::Max, acc));
-        let exp = if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::Exp };
+        let exp = if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::ExpBelowZero };
         let power = |op| unary(op, binary(BinaryOp::Sub, Scalar::Arg(0), Scalar::Arg(1)));
         if self.keys > self.schedule.keys {
             // What was summed so far was taken against the maximum before this block.
             let args = vec![self.row(self.before), self.row(self.max)];
-            stmts.push(store(lanes.clone(), self.row(self.before), args, Vec::new(), power(UnaryOp::Exp)));
+            stmts.push(store(lanes.clone(), self.row(self.before), args, Vec::new(), power(UnaryOp::ExpBelowZero)));
             let args = vec![self.row(self.sum), self.row(self.before)];
             let decayed = mul(Scalar::Arg(0), Scalar::Arg(1));
             stmts.push(store(lanes, self.row(self.sum), args, Vec::new(), decayed.clone()));

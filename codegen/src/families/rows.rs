@@ -142,7 +142,7 @@ impl Pass<'_> {
     }
 
     fn exp(&self, x: Scalar) -> Scalar {
-        unary(if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::Exp }, x)
+        unary(if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::ExpBelowZero }, x)
     }
 
     fn softmax(&self, log: bool) -> Vec<Stmt> {
@@ -188,7 +188,7 @@ impl Pass<'_> {
         let against = |at: &Index| tile(self.tiles.against, vec![at.clone(), Index::Coord(0)]);
         // The sum so far was taken against the maximum before this block.
         let [sum_before, max_before, max_now] = [0, 1, 2].map(Scalar::Arg);
-        let decayed = mul(sum_before.clone(), unary(UnaryOp::Exp, sub(max_before.clone(), max_now.clone())));
+        let decayed = mul(sum_before.clone(), unary(UnaryOp::ExpBelowZero, sub(max_before.clone(), max_now.clone())));
         let decay = Scalar::Select(Compare::Eq, Box::new([max_before, max_now, sum_before, decayed]));
         let mut stmts = vec![Stmt::Fill { tile: max, value: LOWEST }, Stmt::Fill { tile: sum, value: 0.0 }];
         stmts.extend(draft.blocks("block", columns, block, LoopKind::Serial, |_, at, width| {
@@ -220,7 +220,7 @@ impl Pass<'_> {
                 let args = vec![self.input(&coords), row(max), row(sum)];
                 return vec![self.finish(window(width), &coords, args, value)];
             }
-            let correction = mul(unary(UnaryOp::Exp, sub(Scalar::Arg(0), Scalar::Arg(1))), Scalar::Arg(2));
+            let correction = mul(unary(UnaryOp::ExpBelowZero, sub(Scalar::Arg(0), Scalar::Arg(1))), Scalar::Arg(2));
             let args = vec![against(at), row(max), row(sum)];
             let value = mul(Scalar::Arg(0), Scalar::Arg(1));
             vec![

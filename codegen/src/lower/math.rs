@@ -26,7 +26,14 @@ pub enum Functions {
 pub fn unary(b: &mut Builder, op: UnaryOp, x: Value, functions: Functions) -> Value {
     match op {
         UnaryOp::Neg => b.neg(x),
-        UnaryOp::Exp => exp(b, x, functions),
+        UnaryOp::Exp | UnaryOp::ExpBelowZero | UnaryOp::ExpShort if functions == Functions::Exponential => {
+            b.math(UnaryOp::Exp, x)
+        }
+        UnaryOp::Exp => {
+            let x = at_most(b, x, EXP_RANGE.1);
+            exp(b, x, functions)
+        }
+        UnaryOp::ExpBelowZero => exp(b, x, functions),
         UnaryOp::ExpShort => exp_short(b, x, functions),
         UnaryOp::Log => log(b, x),
         UnaryOp::Tanh => tanh(b, x, functions),
@@ -40,13 +47,10 @@ const EXP_RANGE: (f64, f64) = (-104.0, 89.0);
 /// The part of log2(e) that f32 drops.
 const LOG2_E_LOW: f64 = std::f64::consts::LOG2_E - std::f32::consts::LOG2_E as f64;
 
-/// `2ⁿ · 2ᶠ` with `n + f = x · log2(e)`, `f` to twice the precision of f32 and 2ᶠ by a polynomial of degree 6.
+/// `2ⁿ · 2ᶠ` with `n + f = x · log2(e)`, `f` to twice the precision of f32 and 2ᶠ by a polynomial of degree 6;
+/// arguments above 89 are not met.
 fn exp(b: &mut Builder, x: Value, functions: Functions) -> Value {
-    if functions == Functions::Exponential {
-        return b.math(UnaryOp::Exp, x);
-    }
     let x = at_least(b, x, EXP_RANGE.0);
-    let x = at_most(b, x, EXP_RANGE.1);
     let (n, f) = split_power(b, x);
     let low = constant(b, x, LOG2_E_LOW);
     let f = b.fma(x, low, f);
@@ -68,9 +72,6 @@ fn exp(b: &mut Builder, x: Value, functions: Functions) -> Value {
 
 /// As [`exp`] without the low part and with degree 5; arguments above 89 are not met.
 fn exp_short(b: &mut Builder, x: Value, functions: Functions) -> Value {
-    if functions == Functions::Exponential {
-        return b.math(UnaryOp::Exp, x);
-    }
     let x = at_least(b, x, EXP_RANGE.0);
     let (n, f) = split_power(b, x);
     let power = polynomial(
@@ -191,7 +192,7 @@ fn tanh(b: &mut Builder, x: Value, functions: Functions) -> Value {
     let near = b.fma(p, cube, x);
     let size = magnitude(b, x);
     let twice = b.bin(BinOp::Add, size, size);
-    let grown = exp(b, twice, functions);
+    let grown = unary(b, UnaryOp::Exp, twice, functions);
     let (one, minus_two) = (constant(b, x, 1.0), constant(b, x, -2.0));
     let below = b.bin(BinOp::Add, grown, one);
     let share = b.bin(BinOp::Div, minus_two, below);
@@ -236,7 +237,7 @@ fn erf(b: &mut Builder, x: Value, functions: Functions) -> Value {
         ],
     );
     let power = b.neg(q);
-    let rest = exp(b, power, functions);
+    let rest = unary(b, UnaryOp::ExpBelowZero, power, functions);
     let one = constant(b, x, 1.0);
     let far = b.bin(BinOp::Sub, one, rest);
     let far = with_sign_of(b, far, x);

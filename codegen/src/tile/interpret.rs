@@ -219,7 +219,7 @@ impl UnaryOp {
     pub fn apply(self, x: f64) -> f64 {
         match self {
             UnaryOp::Neg => -x,
-            UnaryOp::Exp | UnaryOp::ExpShort => x.exp(),
+            UnaryOp::Exp | UnaryOp::ExpBelowZero | UnaryOp::ExpShort => x.exp(),
             UnaryOp::Log => x.ln(),
             UnaryOp::Tanh => x.tanh(),
             UnaryOp::Erf => libm::erf(x),

@@ -222,7 +222,9 @@ pub enum UnaryOp {
     Neg,
     /// `eˣ`, correct to a unit in the last place.
     Exp,
-    /// `eˣ`, correct to 2·10⁻⁶ of the value and to 5·10⁻⁷ for |x| below 8.
+    /// As [`UnaryOp::Exp`], of numbers that are not positive (or NaN).
+    ExpBelowZero,
+    /// As [`UnaryOp::ExpBelowZero`], correct to 2·10⁻⁶ of the value, and to 5·10⁻⁷ from -8 on.
     ExpShort,
     /// Natural logarithm.
     Log,

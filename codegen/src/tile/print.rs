@@ -195,6 +195,7 @@ impl Text<'_> {
                 let name = match op {
                     UnaryOp::Neg => "-",
                     UnaryOp::Exp => "exp",
+                    UnaryOp::ExpBelowZero => "exp_below_zero",
                     UnaryOp::ExpShort => "exp_short",
                     UnaryOp::Log => "log",
                     UnaryOp::Tanh => "tanh",
