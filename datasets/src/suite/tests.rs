@@ -31,6 +31,17 @@ fn every_line_of_the_suite_has_a_text() {
 }
 
 #[test]
+fn every_line_of_the_suite_is_a_workload() {
+    for line in cpu() {
+        for math in [MathMode::Ieee, MathMode::Fast] {
+            let workload = line.workload(math).unwrap_or_else(|problem| panic!("{}: {problem}", line.name));
+            let loose = workload.math == MathMode::Fast;
+            assert_eq!(loose, line.has_math() && math == MathMode::Fast, "{}", line.name);
+        }
+    }
+}
+
+#[test]
 fn what_a_matmul_line_counts_is_what_its_workload_counts() {
     for line in cpu().iter().filter(|line| line.op.ends_with("matmul")) {
         let workload = line.workload(MathMode::Ieee).unwrap();
