@@ -1,3 +1,5 @@
+//! The suite of the repository, and what is refused.
+
 use super::*;
 
 const CPU: &[u8] = include_bytes!("../../workloads/cpu.json");
