@@ -93,7 +93,7 @@ class Timed:
 
     def measure(self, seconds):
         repetitions = 5
-        flags = (f"--benchmark_min_time={max(seconds / repetitions, 0.01)}s",
+        flags = ("--benchmark_min_warmup_time=0.1", f"--benchmark_min_time={max(seconds / repetitions, 0.01)}s",
                  f"--benchmark_repetitions={repetitions}", "--benchmark_format=json")
         runs = json.loads(tool("iree-benchmark-module", *self._arguments, *flags))["benchmarks"]
         runs = [run for run in runs if run.get("run_type") == "iteration"]

@@ -26,6 +26,7 @@ import lines
 
 LEAST_SAMPLE_NS = 200_000  # a sample holds enough calls for the clock's own cost to vanish
 SAMPLES = 64
+WARM_UP_S = 0.1  # as long as our side is busy with compiling and checking before it samples
 
 READER = """
 #include <stddef.h>
@@ -68,8 +69,11 @@ def sample(call, calls):
 
 def measure(call, seconds):
     calls = 1
-    while sample(call, calls) < LEAST_SAMPLE_NS:  # also the warm-up
+    warm = time.perf_counter() + WARM_UP_S
+    while sample(call, calls) < LEAST_SAMPLE_NS:
         calls *= 2
+    while time.perf_counter() < warm:
+        sample(call, calls)
     samples = []
     end = time.perf_counter() + seconds
     while not samples or time.perf_counter() < end:

@@ -68,8 +68,14 @@ impl Time {
             let Some(seconds) = seconds.filter(|s| s.is_finite() && *s > 0.0 && *s < 3600.0) else {
                 bail!("unknown request {line:?}; known: go SECONDS");
             };
-            let options =
-                ScreenOptions { samples: MOST_SAMPLES, budget_ns: seconds * 1e9, after, ..ScreenOptions::default() };
+            // The program beside this one does not repeat what was disturbed, so neither does this one.
+            let options = ScreenOptions {
+                samples: MOST_SAMPLES,
+                budget_ns: seconds * 1e9,
+                repeats: 0,
+                after,
+                ..ScreenOptions::default()
+            };
             let measured = measure(&options)?;
             let least = measured.samples_ns.iter().copied().min_by(f64::total_cmp);
             context.output.json(&json!({

@@ -197,7 +197,7 @@ impl Suite<'_> {
             }
         };
         let Some(answer) = answer else { return Ok(Err("no final was held, so nothing is known to be best".into())) };
-        Ok(self.measure(workload, answer))
+        Ok(self.measure(&entry.line, workload, answer))
     }
 
     /// On several threads, the space of the fastest schedules of one.
@@ -276,7 +276,7 @@ impl Suite<'_> {
     }
 
     /// Measures the winner again, in a fresh worker and beside the roofline.
-    fn measure(&self, workload: &Workload, answer: Answer) -> Result<Timed, String> {
+    fn measure(&self, line: &Line, workload: &Workload, answer: Answer) -> Result<Timed, String> {
         let mut bench = (self.open)(self.options.threads).map_err(|error| chain(&error))?;
         let mut timed = Timed { answer, rounds: Vec::new(), prepack_ns: 0.0 };
         let options = ScreenOptions {
@@ -291,7 +291,7 @@ impl Suite<'_> {
             let peak = bench.peak().map_err(|error| chain(&error))?.ok();
             let at = self.clock.now();
             let (round, prepack_ns) = self.round(bench.as_mut(), workload, &timed.answer.schedule, &options)?;
-            let share = peak.and_then(|peak| self.share(workload, &peak, bench.as_ref(), round.1));
+            let share = peak.and_then(|peak| self.share(line, workload, &peak, bench.as_ref(), round.1));
             timed.prepack_ns = prepack_ns;
             timed.rounds.push(Round { min_ns: round.0, median_ns: round.1, samples: round.2, at, share });
         }
@@ -316,17 +316,29 @@ impl Suite<'_> {
         Ok(((min, median, measured.samples_ns.len()), measured.prepack_ns))
     }
 
-    /// The share of the roofline: of multiply-adds where operands are f32 (no other peak is known), of memory where they
-    /// do not stay in the second-level cache.
-    fn share(&self, workload: &Workload, peak: &Peak, bench: &dyn Bench, ns: f64) -> Option<(f64, &'static str)> {
-        let roof = |amount: u64, per_s: f64| if per_s > 0.0 { amount as f64 / per_s * 1e9 } else { 0.0 };
+    /// How near `ns` comes to the roofline.
+    fn share(
+        &self,
+        line: &Line,
+        workload: &Workload,
+        peak: &Peak,
+        bench: &dyn Bench,
+        ns: f64,
+    ) -> Option<(f64, &'static str)> {
         let f32s = workload.operands.iter().all(|operand| operand.dtype == DType::F32);
-        let compute = if f32s { roof(workload.flops(), peak.flops_per_s * self.options.threads as f64) } else { 0.0 };
+        let peak = Peak { flops_per_s: peak.flops_per_s * self.options.threads as f64, ..*peak };
         let cached = workload.min_bytes() <= 2 * bench.identity().target.limits.l2_bytes;
-        let memory = if cached { 0.0 } else { roof(workload.min_bytes(), peak.bytes_per_s) };
-        let (bound, name) = if compute >= memory { (compute, "fma") } else { (memory, "read") };
-        (bound > 0.0 && ns > 0.0).then_some((bound / ns, name))
+        let (bound_ns, roof) = roofline(line.flops.filter(|_| f32s), (!cached).then_some(line.bytes), &peak)?;
+        (ns > 0.0).then_some((bound_ns / ns, roof))
     }
+}
+
+/// The least nanoseconds that so many multiply-adds in f32 (no peak of other types is known) and bytes from beyond the
+/// second-level cache take, and which of both it is; `None` where neither counts or its peak is unknown.
+fn roofline(flops: Option<u64>, bytes: Option<u64>, peak: &Peak) -> Option<(f64, &'static str)> {
+    let ns = |amount: Option<u64>, per_s: f64| amount.filter(|_| per_s > 0.0).map(|amount| amount as f64 / per_s * 1e9);
+    let roofs = [(ns(flops, peak.flops_per_s), "fma"), (ns(bytes, peak.bytes_per_s), "read")];
+    roofs.into_iter().filter_map(|(ns, roof)| Some((ns?, roof))).max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// A clock that began later.
@@ -354,4 +366,30 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roof_is_whatever_takes_longer_of_what_counts() {
+        let peak = Peak { flops_per_s: 100e9, bytes_per_s: 10e9 };
+        assert_eq!(roofline(Some(1000), Some(10), &peak), Some((10.0, "fma")));
+        assert_eq!(roofline(Some(1000), Some(1000), &peak), Some((100.0, "read")));
+        // What stays in the cache is not read from beyond it, and other types have other peaks.
+        assert_eq!(roofline(Some(1000), None, &peak), Some((10.0, "fma")));
+        assert_eq!(roofline(None, Some(1000), &peak), Some((100.0, "read")));
+        assert_eq!(roofline(None, None, &peak), None);
+        assert_eq!(roofline(Some(1000), None, &Peak { flops_per_s: 0.0, ..peak }), None);
+    }
+
+    #[test]
+    fn a_line_is_tuned_by_its_own_clock() {
+        let clock = crate::clock::fake::FakeClock::default();
+        clock.advance(Duration::from_secs(100));
+        let own = Since { clock: &clock, start: clock.now() };
+        clock.advance(Duration::from_secs(3));
+        assert_eq!((own.now(), clock.now()), (Duration::from_secs(3), Duration::from_secs(103)));
+    }
 }

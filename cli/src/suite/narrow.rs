@@ -156,7 +156,7 @@ mod tests {
         let names: Vec<&str> = positions.iter().map(|at| many.space.params()[*at].name.as_str()).collect();
         assert_eq!(names, ["par"]);
         assert!(opened(&one.space, &one.space).is_empty());
-        let found = varied(&[one.default.clone()], &positions, &many.space);
+        let found = varied(std::slice::from_ref(&one.default), &positions, &many.space);
         assert!(found.len() > 1 && found.iter().all(|schedule| many.space.config(schedule).is_ok()));
         let but_par = |schedule: &Schedule| {
             let values = schedule.iter().filter(|(name, _)| *name != "par");
@@ -172,7 +172,7 @@ mod tests {
     fn a_narrow_space_holds_what_was_given_and_the_default() {
         let (one, many) = plans();
         let positions = opened(&one.space, &many.space);
-        let found = varied(&[one.default.clone()], &positions, &many.space);
+        let found = varied(std::slice::from_ref(&one.default), &positions, &many.space);
         let narrow = narrowed(&many, &found).unwrap();
         let with_default: BTreeSet<&Schedule> = found.iter().chain([&many.default]).collect();
         assert_eq!(narrow.space.count(), with_default.len() as u128);

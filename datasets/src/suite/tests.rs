@@ -1,3 +1,5 @@
+//! The suite of the repository, and what is refused.
+
 use super::*;
 
 const CPU: &[u8] = include_bytes!("../../workloads/cpu.json");
@@ -28,6 +30,17 @@ fn every_line_of_the_suite_has_a_text() {
     let loose = lines.iter().filter(|line| line.sugar(MathMode::Fast).unwrap().contains("math=fast")).count();
     assert_eq!((loose, lines.iter().filter(|line| line.has_math()).count()), (9, 9));
     assert!(lines.iter().all(|line| !line.sugar(MathMode::Ieee).unwrap().contains("math=")));
+}
+
+#[test]
+fn every_line_of_the_suite_is_a_workload() {
+    for line in cpu() {
+        for math in [MathMode::Ieee, MathMode::Fast] {
+            let workload = line.workload(math).unwrap_or_else(|problem| panic!("{}: {problem}", line.name));
+            let loose = workload.math == MathMode::Fast;
+            assert_eq!(loose, line.has_math() && math == MathMode::Fast, "{}", line.name);
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// A sample holds enough calls for the clock's own cost to vanish.
 const LEAST_SAMPLE: Duration = Duration::from_micros(200);
 
+/// As long as our side is busy with compiling and checking before it samples.
+const WARM_UP: Duration = Duration::from_millis(100);
+
 /// Elements of the output that are recomputed by hand.
 const CHECKED: usize = 64;
 
@@ -123,9 +126,12 @@ impl Product {
     }
 
     fn measure(&mut self, seconds: f64) -> Value {
-        let mut calls = 1;
+        let (mut calls, start) = (1, Instant::now());
         while self.sample(calls) < LEAST_SAMPLE {
             calls *= 2;
+        }
+        while start.elapsed() < WARM_UP {
+            self.sample(calls);
         }
         let start = Instant::now();
         let mut samples = Vec::new();

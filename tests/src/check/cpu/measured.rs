@@ -86,16 +86,23 @@ impl Measured {
         if let Some(row) = state.rows.get(way) {
             return Ok(Rc::clone(row));
         }
-        state.tune(lab, way)?;
+        let tuned = state.tune(lab, way)?;
         let line = state.lines.iter().find(|line| line.name == way.name).cloned();
         let line = line.with_context(|| format!("the suite has no line {}", way.name))?;
+        let math = if way.fast { MathMode::Fast } else { MathMode::Ieee };
+        if tuned["ok"] != true {
+            let why = tuned["why"].as_str().unwrap_or("bench gives no reason").to_owned();
+            let row = Rc::new(Row::without_ours(line, math, way.reader, why));
+            state.rows.insert(way.clone(), Rc::clone(&row));
+            return Ok(row);
+        }
         let setting = Setting {
             database: state.database.clone(),
             threads: way.threads,
             rounds: ROUNDS,
             seconds: SECONDS,
             reader: way.reader,
-            math: if way.fast { MathMode::Fast } else { MathMode::Ieee },
+            math,
             seed: 0,
         };
         let mut peers = match state.peers.remove(&way.threads) {

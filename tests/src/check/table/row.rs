@@ -37,6 +37,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A row without a time of ours, on which the peers need not be measured.
+    pub(crate) fn without_ours(line: Line, math: MathMode, reader: bool, why: String) -> Row {
+        let ours = System { name: OURS.into(), result: Err(why) };
+        Row { line, math, reader, systems: vec![ours], load: [None; 2], took: Duration::ZERO }
+    }
+
     fn times(&self, name: &str) -> Option<&[f64]> {
         let system = self.systems.iter().find(|system| system.name == name)?;
         system.result.as_deref().ok().filter(|times| !times.is_empty())
@@ -119,7 +125,9 @@ impl Row {
             (false, true) => format!("{} (read)", self.line.name),
             (false, false) => self.line.name.clone(),
         };
-        format!("{name:28} | {ours} | best peer {best} | {}", each.collect::<Vec<_>>().join(", "))
+        let each = each.collect::<Vec<_>>().join(", ");
+        let load = self.load[1].map_or(String::new(), |load| format!(" | load {load}"));
+        format!("{name:28} | {ours} | best peer {best} | {each}{load}")
     }
 
     /// For programs.
