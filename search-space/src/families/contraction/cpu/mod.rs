@@ -115,6 +115,8 @@ pub struct CpuSchedule {
     pub pack_b: Pack,
     /// Steps of k per iteration of the innermost loop.
     pub ku: u64,
+    /// Steps of k that the panels of a convolution's weights are asked for ahead; 0 is not at all.
+    pub pf: u64,
     /// Edges.
     pub tail: Tail,
     /// Threads.
@@ -160,6 +162,7 @@ impl CpuSchedule {
             pack_a: packed("pack_a", name("pack_a")?)?,
             pack_b: packed("pack_b", name("pack_b")?)?,
             ku: int("ku")?,
+            pf: if schedule.int("pf").is_some_and(|steps| steps != 0) { int("pf")? } else { 0 },
             tail: match name("tail")? {
                 "-" => Tail::Exact,
                 "masked" => Tail::Masked,

@@ -58,6 +58,9 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let mut unroll = vec![1, 2, 4, 8];
     unroll.extend(channels.map(signed).filter(|channels| !unroll.contains(channels)));
     space.param("ku", unroll);
+    if image.is_some() {
+        space.param("pf", [0, 4, 8, 16, 32, 64]);
+    }
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
 
@@ -80,7 +83,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         let packed = if image.image_is_a { "pack_a" } else { "pack_b" };
         space.require(
             "direct_image_fits",
-            &format!("form == 'direct' && {packed} == 'panel' => {rows}*{row} <= {}", cache(PACK_IMAGE_PER_L2)),
+            &format!("form == 'direct' && {packed} != 'none' => {rows}*{row} <= {}", cache(PACK_IMAGE_PER_L2)),
         );
     }
     if view.batch.extent() == 1 && target.key.threads > 1 {
@@ -106,7 +109,7 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
             space.require(format!("{name}_{vec}"), &format!("{form}vec == '{vec}' => ({rule})"));
         };
         if forms {
-            on("one_row", "th == 1".into());
+            on("plain", "th == 1 && pf == 0".into());
         }
         // No register tile or cache block begins beyond the end.
         on("rows_used", format!("mr <= {rows} && (mt - 1)*mr < {rows}"));
@@ -153,7 +156,7 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, r
     on("weights_packed", format!("{weights} != 'none'"));
     on("image_packed", format!("{packed} != 'ahead'"));
     if image.height.bound.or(image.width.bound).is_some() {
-        on("padded", format!("{packed} == 'panel'"));
+        on("padded", format!("{packed} != 'none'"));
     }
     on("exact", format!("tail == '-' => {width} % mr == 0 && {height} % th == 0"));
     on("inexact", format!("{width} % mr == 0 && {height} % th == 0 => tail == '-'"));
@@ -163,7 +166,7 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, r
         format!("tail == 'masked' => ceildiv({width}, mr)*mr*(ceildiv({height}, th)*th)*4 <= {}", width * height * 5),
     );
     // Pixels over the end are not loaded one by one: they must be there, in a packed image.
-    on("masked_pixels", format!("tail == 'masked' => {packed} == 'panel'"));
+    on("masked_pixels", format!("tail == 'masked' => {packed} != 'none'"));
 }
 
 /// The constraints of Winograd's forms: rows are tiles of pixels, columns are output channels.
@@ -233,7 +236,8 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
     let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
-    let wish: [(&str, Value); 15] = [
+    let wish: [(&str, Value); 16] = [
+        ("pf", 0.into()),
         ("form", "direct".into()),
         ("vec", if image.image_is_a { "n" } else { "m" }.into()),
         ("vw", signed(limits.vector_bytes / 4).into()),
