@@ -278,3 +278,131 @@ fn steps(k: u64) -> Vec<i64> {
 fn signed(value: u64) -> i64 {
     i64::try_from(value).expect("invariant: extents are below 2^62")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use crate::workload::{Conv2dSpec, MathMode, MatmulSpec, Storage, Workload};
+
+    fn planned(workload: &Workload) -> SchedulePlan {
+        let target = samples::cpu_target("x86-64", &[], 64, 1);
+        plan(&ContractionView::new(workload).unwrap(), &target).unwrap()
+    }
+
+    /// 14 columns and 9 rows of pixels, 32 output channels, weights and image in free layouts.
+    fn filtered() -> Workload {
+        let pads = Conv2dSpec {
+            pad_top: 1,
+            pad_left: 1,
+            pad_bottom: 1,
+            pad_right: 1,
+            ..Conv2dSpec::new(1, 8, 9, 14, 32, 3, 3)
+        };
+        let mut workload = Conv2dSpec { math: MathMode::Fast, ..pads }.workload().unwrap();
+        workload.operands[0].storage = Storage::Free;
+        workload.operands[1].storage = Storage::Free;
+        workload
+    }
+
+    /// Each change of a legal schedule breaks the constraint of this name, and no other before it.
+    fn breaks(plan: &SchedulePlan, legal: &Schedule, changes: &[(&str, &str)]) {
+        assert_eq!(plan.space.why_schedule(legal).map(|why| why.to_string()), None, "{legal}");
+        for (change, constraint) in changes {
+            let mut schedule = legal.clone();
+            for pair in change.split(' ') {
+                let (name, value) = pair.split_once('=').unwrap();
+                schedule.set(name, value.parse().map_or_else(|_| Value::from(value), Value::Int));
+            }
+            let why = plan.space.why_schedule(&schedule).map(|why| why.to_string()).unwrap_or_default();
+            assert!(why.contains(&format!("`{constraint}`")), "{change}: {why:?}, not {constraint}");
+        }
+    }
+
+    #[test]
+    fn products_have_no_forms() {
+        let mut strided = Conv2dSpec::new(1, 8, 9, 14, 32, 1, 1);
+        for (workload, forms) in [
+            (MatmulSpec::new(8, 8, 8).workload(), false),
+            (strided.workload(), false),
+            (
+                {
+                    strided.stride_h = 2;
+                    strided.workload()
+                },
+                true,
+            ),
+        ] {
+            let plan = planned(&workload.unwrap());
+            for name in ["form", "th", "pf"] {
+                assert_eq!(plan.space.position(name).is_some(), forms, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_of_a_convolution_is_direct_with_whole_tiles() {
+        let plan = planned(&filtered());
+        let found = |name: &str| plan.default.get(name).unwrap().to_string();
+        let tile = ["form", "mr", "th", "nv", "tail", "pack_a", "pack_b"].map(found);
+        assert_eq!(tile, ["direct", "14", "1", "2", "-", "ahead", "panel"]);
+    }
+
+    #[test]
+    fn each_rule_of_the_direct_form_forbids_by_its_name() {
+        let plan = planned(&filtered());
+        let changes = [
+            ("vec=n", "direct_vec"),
+            ("th=3", "direct_registers"),
+            ("mr=15 nv=1", "direct_pixels_used"),
+            ("mr=2 th=3 mt=1", "direct_whole_rows"),
+            ("nv=3 mr=7", "direct_channels_used"),
+            ("nt=2", "direct_unblocked"),
+            ("kc=36", "direct_unblocked"),
+            ("order=pij.ji", "direct_order"),
+            ("pack_a=none", "direct_weights_packed"),
+            ("pack_b=ahead", "direct_image_packed"),
+            ("pack_b=none", "direct_padded"),
+            ("mr=5", "direct_exact"),
+            ("tail=separate", "direct_inexact"),
+            ("mr=5 tail=overlap", "direct_no_overlap"),
+            ("mr=10 tail=masked", "direct_waste"),
+        ];
+        breaks(&plan, &plan.default, &changes);
+        let wide = Conv2dSpec::new(1, 8, 9, 15, 32, 3, 3).workload().unwrap();
+        let plan = planned(&wide);
+        let mut legal = plan.default.clone();
+        legal.set("mr", 12);
+        legal.set("tail", "separate");
+        breaks(&plan, &legal, &[("mr=7 tail=masked pack_b=none", "direct_masked_pixels")]);
+    }
+
+    #[test]
+    fn each_rule_of_winograds_forms_forbids_by_its_name() {
+        let plan = planned(&filtered());
+        let mut legal = plan.default.clone();
+        // 5 rows of 7 tiles, of which 2 are taken together.
+        for (name, value) in [("mr", 7), ("th", 1), ("mt", 2)] {
+            legal.set(name, value);
+        }
+        legal.set("form", "winograd2");
+        let changes = [
+            ("vec=n", "winograd2_vec"),
+            ("mr=14", "winograd2_tiles_used"),
+            ("mt=6", "winograd2_tiles_used"),
+            ("nv=3", "winograd2_channels_used"),
+            ("nt=2", "winograd2_unblocked"),
+            ("order=jpi.ij", "winograd2_unblocked"),
+            ("pack_a=none", "winograd2_packed"),
+            ("pack_b=none", "winograd2_packed"),
+            ("mr=4", "winograd2_exact"),
+            ("tail=separate", "winograd2_inexact"),
+            ("mr=4 tail=masked", "winograd2_tail"),
+            ("th=4 mt=1", "winograd2_waste"),
+        ];
+        breaks(&plan, &legal, &changes);
+        let ieee = Workload { math: MathMode::Ieee, ..filtered() };
+        let forms = |plan: &SchedulePlan| plan.space.params()[plan.space.position("form").unwrap()].values.len();
+        assert_eq!((forms(&plan), forms(&planned(&ieee))), (4, 2));
+    }
+}
