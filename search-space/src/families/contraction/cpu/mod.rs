@@ -17,6 +17,8 @@ pub enum Form {
     Gemm,
     /// As a convolution: a register tile of pixels times channels walks over the taps of the window.
     Direct,
+    /// As a sum over the window at each pixel, for groups of one output channel (depthwise).
+    Stencil,
     /// By Winograd's minimal filtering F(m×m, 3×3) with this m, 2 or 4: products of transformed tiles of the image and
     /// transformed weights.
     Winograd(u64),
@@ -139,6 +141,7 @@ impl CpuSchedule {
             form: match schedule.name("form") {
                 None | Some("gemm") => Form::Gemm,
                 Some("direct") => Form::Direct,
+                Some("stencil") => Form::Stencil,
                 Some("winograd2") => Form::Winograd(2),
                 Some("winograd4") => Form::Winograd(4),
                 Some(other) => return Err(unknown("form", other)),

@@ -17,6 +17,8 @@ const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
 /// Largest block of transformed tiles, in the same unit.
 const PACK_TILES_PER_L2: u64 = 4;
+/// Rows of a block of a stencil.
+const STENCIL_ROWS: u64 = 16;
 /// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
 const SHORT: u64 = 16;
 
@@ -35,9 +37,12 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let image = view.image().filter(|image| !view.is_plain(image));
     let mut space = SpaceBuilder::new();
     if let Some(image) = &image {
-        let forms: &[&str] =
-            if view.has_winograd(image) { &["gemm", "direct", "winograd2", "winograd4"] } else { &["gemm", "direct"] };
-        space.names("form", forms).structural("form");
+        let mut forms = vec!["gemm", "direct"];
+        if view.has_winograd(image) {
+            forms.extend(["winograd2", "winograd4"]);
+        }
+        forms.extend(view.is_stencil(image).then_some("stencil"));
+        space.names("form", &forms).structural("form");
     }
     space.names("vec", &["n", "m"]).structural("vec");
     space.param("vw", widths).structural("vw");
@@ -71,6 +76,9 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         if view.has_winograd(image) {
             winograd(&mut space, view, image, limits.l2_bytes);
         }
+        if view.is_stencil(image) {
+            stencil(&mut space, view, image);
+        }
     }
     let cache = |factor: u64| limits.l2_bytes * factor / 4;
     let product = if image.is_some() { "form == 'gemm' && " } else { "" };
@@ -91,6 +99,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     }
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let default = match &image {
+        Some(image) if view.is_stencil(image) => {
+            let block = image.height.pixels.min(STENCIL_ROWS);
+            closest(&space, &[("form", "stencil".into()), ("mt", signed(block).into()), ("kc", signed(k).into())])
+        }
         Some(image) => default_direct(view, image, target, &space),
         None => default_product(view, target, &space),
     };
@@ -195,6 +207,17 @@ fn winograd(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView,
         let tiles = columns * inputs * inputs * channels;
         on("tiles_fit", format!("th*{tiles} <= {}", l2_bytes * PACK_TILES_PER_L2 / 4));
     }
+}
+
+/// The constraints of the stencil form, which has one block size.
+fn stencil(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) {
+    let mut on = |name: &str, rule: String| {
+        space.require(format!("stencil_{name}"), &format!("form == 'stencil' => ({rule})"));
+    };
+    on("rows_used", format!("mt == 1 || mt < {}", image.height.pixels));
+    let k = view.k.extent();
+    on("unblocked", format!("vw == 1 && mr == 1 && th == 1 && nv == 1 && nt == 1 && kc == {k} && ku == 1 && pf == 0"));
+    on("plain", "vec == 'n' && order == 'jpi.ji' && pack_a == 'none' && pack_b == 'none' && tail == '-'".into());
 }
 
 /// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
