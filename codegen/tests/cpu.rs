@@ -185,7 +185,7 @@ fn run_forms(vector_bytes: u64, threads: u64, seed: u64) {
         println!("seed {seed} {} | {}", workload.key(), plan.default);
         check(&workload, &target, &plan.default, &mut rng);
     }
-    for form in ["gemm", "direct", "winograd2", "winograd4"] {
+    for form in ["gemm", "direct", "winograd2", "winograd4", "stencil"] {
         assert!(seen.get(form).is_some_and(|&count| u64::from(count) * 5 > cases), "{form} is hardly tested: {seen:?}");
     }
 }

@@ -303,7 +303,7 @@ fn matmul(rng: &mut impl Rng) -> Workload {
     .expect("invariant: the sizes are small")
 }
 
-/// A small random convolution: often with weights whose layout is free, often one that may be rearranged by Winograd's
+/// A small random convolution: often with weights whose layout is free, often depthwise, often one that may be rearranged by Winograd's
 /// filtering.
 ///
 /// # Panics
@@ -311,6 +311,11 @@ fn matmul(rng: &mut impl Rng) -> Workload {
 pub fn convolution(rng: &mut impl Rng) -> Workload {
     let mut spec = convolution_spec(rng);
     spec.free_weights = rng.random_bool(0.5);
+    if rng.random_bool(0.3) {
+        // Depthwise: one output channel per group.
+        let groups = rng.random_range(1..=20);
+        spec = Conv2dSpec { c: groups * rng.random_range(1..=2), k: groups, groups, ..spec };
+    }
     if rng.random_bool(0.4) {
         let (h, w) = (rng.random_range(3..=14), rng.random_range(3..=14));
         let one = Conv2dSpec { stride_h: 1, stride_w: 1, dilation_h: 1, dilation_w: 1, ..spec };

@@ -273,6 +273,7 @@ impl<'a> Form<'a> {
                     b: tile(self.queries, vec![Index::Coord(2), Index::Coord(1)]),
                     atom: self.atom,
                     unroll: self.schedule.ku,
+                    prefetch: 0,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],
@@ -302,6 +303,7 @@ impl<'a> Form<'a> {
                     b: tile(self.scores, vec![Index::Coord(2), Index::Coord(1)]),
                     atom: self.atom,
                     unroll: self.schedule.ku,
+                    prefetch: 0,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],

@@ -373,6 +373,8 @@ pub enum Stmt {
         atom: Atom,
         /// Copies of the body per step of k.
         unroll: u64,
+        /// Steps of k that the memory of `b` is asked for ahead of its use; 0 is not at all.
+        prefetch: u64,
     },
     /// A step of a pipe's protocol.
     Pipe {

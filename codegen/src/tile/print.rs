@@ -132,10 +132,11 @@ impl Text<'_> {
                 }
                 Ok(())
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll } => {
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => {
                 let acc = &self.kernel.tiles[*acc].name;
                 let (shape, a, b) = (self.shape(shape), self.view(a), self.view(b));
-                let text = format!("contract {shape} {acc} += {a} * {b} with {} unroll {unroll}", atom.name);
+                let ahead = if *prefetch > 0 { format!(" prefetch {prefetch}") } else { String::new() };
+                let text = format!("contract {shape} {acc} += {a} * {b} with {} unroll {unroll}{ahead}", atom.name);
                 self.line(depth, &text)
             }
             Stmt::Pipe { pipe, step } => {

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::Workload;
-use search_space::workload::{AxisKind, DType, EpilogueStep, Op};
+use search_space::workload::{AxisKind, DType, EpilogueStep, MathMode, Op};
 
 use super::sketch::{Addresses, for_each_point};
 use super::tolerance::shift;
@@ -63,7 +63,8 @@ impl Inputs {
     /// that flush denormals would turn their product into NaN, and many do whatever they are asked. For the same reason
     /// no denormal meets a logarithm. Attention gets no infinities, as whether a vanishing weight is zero is the
     /// kernel's business, and NaN in keys and values only where every query sees them; its scores are moved up and
-    /// down instead ([`Shape::Hostile`]).
+    /// down instead ([`Shape::Hostile`]). Nor are there any where arithmetic may be rearranged (`math=fast`): a transform
+    /// such as Winograd's spreads them over all outputs of its tile.
     pub(super) fn hostile(workload: &Workload) -> Result<Inputs, String> {
         let mut inputs = Inputs::generate(workload, 2, Shape::Hostile, normal_element)?;
         let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -87,7 +88,7 @@ impl Inputs {
                 Op::Attention { causal, .. } => position == 0 || !causal,
                 _ => true,
             };
-            if !meets_padding && nan {
+            if !meets_padding && nan && workload.math != MathMode::Fast {
                 specials.push(f64::NAN);
                 if position == 0 && !matches!(workload.op, Op::Attention { .. }) {
                     specials.extend([f64::INFINITY, f64::NEG_INFINITY]);

@@ -184,7 +184,7 @@ pub enum MathMode {
     Ieee,
     /// As `ieee`, denormals may be flushed to zero.
     Ftz,
-    /// Declared-tolerance rewrites such as Winograd and short polynomials.
+    /// Declared-tolerance rewrites such as Winograd and short polynomials; inputs are finite.
     Fast,
 }
 

@@ -118,6 +118,7 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         b: b_view,
         atom: atoms::fma_f32(1).expect("invariant: the scalar row exists"),
         unroll: plan.unroll,
+        prefetch: 0,
     };
     let staged: Vec<usize> = (1..tiles.len()).collect();
     let pipes =

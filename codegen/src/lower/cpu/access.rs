@@ -155,6 +155,13 @@ impl Lowering<'_> {
         mask
     }
 
+    /// Asks for the memory of a view without coordinates.
+    pub(super) fn ask_for(&mut self, view: &View) {
+        let (mem, index) = self.flat(view).expect("invariant: not a register tile");
+        let at = self.element_address(mem, &index);
+        self.builder.prefetch(at);
+    }
+
     pub(super) fn write(&mut self, view: &View, dim: usize, value: Value, mask: Option<Value>) {
         if let Some(slot) = self.registers_at(view, dim) {
             return self.builder.set(slot, value);

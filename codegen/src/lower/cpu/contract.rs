@@ -7,7 +7,15 @@ use crate::lane::Value;
 use crate::tile::{Guard, View};
 
 impl Lowering<'_> {
-    pub(super) fn contract(&mut self, shape: &[Index; 3], acc: usize, a: &View, b: &View, atom: &Atom, unroll: u64) {
+    pub(super) fn contract(
+        &mut self,
+        shape: &[Index; 3],
+        acc: usize,
+        [a, b]: [&View; 2],
+        atom: &Atom,
+        unroll: u64,
+        prefetch: u64,
+    ) {
         let registers = self.registers[acc].clone().expect("invariant: accumulators are register tiles (verifier)");
         let lanes = u16::try_from(atom.shape.1).expect("invariant: atoms are narrow");
         let columns = shape[1].as_const().expect("invariant: n is constant (verifier)");
@@ -29,6 +37,13 @@ impl Lowering<'_> {
                     this.read(&view, 1, lanes, mask)
                 })
                 .collect();
+            if prefetch > 0 {
+                let later = k.clone() + Index::of(prefetch);
+                for vector in 0..vectors {
+                    let start = i64::try_from(vector).expect("invariant: few vectors") * i64::from(lanes);
+                    this.ask_for(&b.at(&[Index::ZERO, Index::Const(start), later.clone()]));
+                }
+            }
             for row in 0..rows {
                 let at = Index::Const(i64::try_from(row).expect("invariant: few rows"));
                 let view = a.at(&[at, Index::ZERO, k.clone()]);

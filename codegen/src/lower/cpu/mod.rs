@@ -132,7 +132,9 @@ impl Lowering<'_> {
                 let work = Work { shape, args, lets, stores, ahead: *ahead };
                 if folds.is_empty() { self.window(&work) } else { self.fold(&work, folds, *accumulators) }
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll } => self.contract(shape, *acc, a, b, atom, *unroll),
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => {
+                self.contract(shape, *acc, [a, b], atom, *unroll, *prefetch);
+            }
             Stmt::Pipe { .. } => {}
         }
     }

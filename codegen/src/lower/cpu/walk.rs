@@ -8,6 +8,8 @@ use crate::tile::{BinaryOp, Compare, Guard, Place, Scalar, UnaryOp, View};
 
 /// A window dimension of at most this extent is unrolled where it is innermost.
 const UNROLL_LIMIT: i64 = 32;
+/// Loads, values and stores of a loop body that is written out: compiling takes more than proportionally longer.
+const UNROLL_STEPS: i64 = 128;
 
 /// What is done at each coordinate of a window.
 pub(super) struct Work<'w> {
@@ -21,6 +23,14 @@ pub(super) struct Work<'w> {
     pub(super) stores: &'w [(View, usize)],
     /// Elements ahead of those read along the vectors that are asked for.
     pub(super) ahead: u64,
+}
+
+impl Work<'_> {
+    /// How many vectors a dimension takes.
+    fn chunks(&self, dim: usize, lanes: u16) -> Index {
+        let lanes = i64::from(lanes);
+        (self.shape[dim].clone() + Index::Const(lanes - 1)).floor_div(lanes)
+    }
 }
 
 /// The dimension that vectors run along, and how many elements they have.
@@ -104,7 +114,9 @@ impl Lowering<'_> {
     fn nest(&mut self, work: &Work, outer: &[usize], vectors: Vectors, inner: &[usize], coords: &mut Vec<Index>) {
         if let Some((&dim, rest)) = outer.split_first() {
             let innermost = rest.is_empty() && inner.is_empty();
-            return self.each(&work.shape[dim], innermost, &mut |this, at| {
+            let chunks = vectors.dim.map_or(Some(1), |dim| work.chunks(dim, vectors.lanes).as_const());
+            let unroll = innermost && self.unrolls(work, &work.shape[dim], chunks);
+            return self.each(&work.shape[dim], unroll, &mut |this, at| {
                 let saved = std::mem::replace(&mut coords[dim], at);
                 this.nest(work, rest, vectors, inner, coords);
                 coords[dim] = saved;
@@ -113,8 +125,9 @@ impl Lowering<'_> {
         let Some(dim) = vectors.dim else { return self.inner(work, inner, vectors, None, coords) };
         let lanes = i64::from(vectors.lanes);
         let extent = work.shape[dim].clone();
-        let chunks = (extent.clone() + Index::Const(lanes - 1)).floor_div(lanes);
-        self.each(&chunks, true, &mut |this, chunk| {
+        let chunks = work.chunks(dim, vectors.lanes);
+        let unroll = self.unrolls(work, &chunks, Some(1));
+        self.each(&chunks, unroll, &mut |this, chunk| {
             let start = chunk.clone() * Index::Const(lanes);
             let saved = std::mem::replace(&mut coords[dim], start.clone() + Index::Coord(dim));
             let partial = match (extent.as_const(), start.as_const()) {
@@ -125,6 +138,17 @@ impl Lowering<'_> {
             this.inner(work, inner, vectors, partial, coords);
             coords[dim] = saved;
         });
+    }
+
+    /// Whether a loop of this extent around `copies` points of a window is written out: always with registers, whose
+    /// coordinates must be constants, otherwise while it is short.
+    fn unrolls(&self, work: &Work, extent: &Index, copies: Option<i64>) -> bool {
+        let held = |view: &View| matches!(view.place, Place::Tile(tile) if self.registers[tile].is_some());
+        let registers = work.args.iter().any(held) || work.stores.iter().any(|(view, _)| held(view));
+        let steps = work.args.len() + work.lets.len() + work.stores.len();
+        let steps = i64::try_from(steps).expect("invariant: statements are short");
+        let total = extent.as_const().zip(copies).map(|(extent, copies)| extent * copies * steps);
+        registers || total.is_some_and(|total| total <= UNROLL_STEPS)
     }
 
     fn inner(

@@ -3,6 +3,9 @@
 use super::{ContractionView, Group, OperandMap};
 use crate::workload::{MathMode, Subscript};
 
+/// Steps of a sum that is written out at each pixel.
+const LONGEST_STENCIL: u64 = 64;
+
 /// One dimension of an image: element `stride · pixel + dilation · tap + offset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -77,6 +80,11 @@ impl ContractionView {
     /// The weights, and the group of the output axes they own.
     pub fn weights_side(&self, image: &ImageView) -> (&OperandMap, &Group) {
         if image.image_is_a { (&self.b, &self.n) } else { (&self.a, &self.m) }
+    }
+
+    /// Whether each group has one output channel and few steps to sum, as in a depthwise convolution.
+    pub fn is_stencil(&self, image: &ImageView) -> bool {
+        self.weights_side(image).1.extent() == 1 && self.k.extent() <= LONGEST_STENCIL
     }
 
     /// Whether Winograd's minimal filtering applies: windows of three neighbouring taps, moved by one, in arithmetic

@@ -9,7 +9,8 @@
 //!     for r, s: for c: acc[pixel, channel] += image[pixel·stride + tap·dilation, c] · panel[r, s, c, channel]
 //!     out = epilogue(acc)
 //! ```
-//! Each (r, s) is a loop over c of its own. One loop body with several taps would read the same pixels again, and a
+//! Each (r, s) is a loop over c of its own; where the copied image has its channels innermost and neighbouring taps read
+//! neighbouring columns, s and c are one loop. One loop body with several taps would read the same pixels again, and a
 //! compiler that merges those reads keeps them alive across the taps until the accumulators are spilled. The scheme is
 //! that of Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures" (SC 2018).
 
@@ -57,7 +58,10 @@ pub(super) fn build(
     });
     let workspace_bytes = vec![weights.bytes()];
     buffers.push(weights.buffer(&operand.name, Access::Read));
+    // What is contiguous in the image stays so, or copying it would be a transposition.
+    let inner = image_pack != Pack::None && image.channel_step == 1 && image.width.step != 1;
     let mut family = Family {
+        inner,
         view,
         image,
         atom,
@@ -85,6 +89,8 @@ struct Family<'a> {
     buffers: Vec<Buffer>,
     /// The scratch tile `[row, channel, column]` that the image is copied to.
     copied: Option<usize>,
+    /// Whether the copy has its channels innermost.
+    inner: bool,
 }
 
 /// The loops opened so far: a coordinate per axis, the block of pixel rows, the panel.
@@ -135,22 +141,34 @@ impl Family<'_> {
         self.schedule.tail == Tail::Masked && !window.pixels.is_multiple_of(tile)
     }
 
-    fn image_tile(&mut self) -> usize {
+    /// Rows, channels and columns of the copied part of the image.
+    fn copied_shape(&self) -> [u64; 3] {
         let (height, width) = (&self.image.height, &self.image.width);
         let columns = if self.over(width, self.schedule.mr) {
             width.pixels.next_multiple_of(self.schedule.mr)
         } else {
             width.pixels
         };
-        let shape = vec![height.span(self.block_rows()), self.image.channels.extent(), width.span(columns)];
-        // What is contiguous in the image stays so, or copying it would be a transposition.
-        let layout = if self.image.channel_step == 1 && width.step != 1 {
-            Layout::strided(&shape, &[shape[1] * shape[2], 1, shape[1]])
-        } else {
-            Layout::row_major(&shape, 0)
-        };
-        self.tiles.push(Tile { name: "image".into(), shape, dtype: DType::F32, space: Space::Scratch(layout) });
+        [height.span(self.block_rows()), self.image.channels.extent(), width.span(columns)]
+    }
+
+    /// A tile `[row, channel, column]`, or `[row, (column, channel)]` with the channels innermost.
+    fn image_tile(&mut self) -> usize {
+        let [rows, channels, columns] = self.copied_shape();
+        let shape = if self.inner { vec![rows, columns * channels] } else { vec![rows, channels, columns] };
+        let space = Space::Scratch(Layout::row_major(&shape, 0));
+        self.tiles.push(Tile { name: "image".into(), shape, dtype: DType::F32, space });
         self.tiles.len() - 1
+    }
+
+    /// An element of the copied image. With the channels innermost, those beyond the last are the next column's.
+    fn copied_at(&self, tile: usize, row: Index, channel: Index, column: Index) -> View {
+        let index = if self.inner {
+            vec![row, column * Index::of(self.image.channels.extent()) + channel]
+        } else {
+            vec![row, channel, column]
+        };
+        View { place: Place::Tile(tile), index, guards: Vec::new() }
     }
 
     fn kernel(mut self) -> Kernel {
@@ -211,9 +229,9 @@ impl Family<'_> {
     }
 
     fn copy_image(&self, tile: usize, at: &At) -> Stmt {
-        let shape = &self.tiles[tile].shape;
+        let dst = self.copied_at(tile, Index::Coord(0), Index::Coord(1), Index::Coord(2));
         let last = (self.blocks() - 1) * self.block_rows();
-        copy_image(self.view, self.image, &at.coords, (tile, shape), (&self.block_start(at), last))
+        copy_image(self.view, self.image, &at.coords, (dst, self.copied_shape()), (&self.block_start(at), last))
     }
 
     fn tile_loops(&mut self, at: &At) -> Vec<Stmt> {
@@ -299,14 +317,22 @@ impl Family<'_> {
         let acc = self.accumulator(pixels.rows * pixels.columns);
         let (height_taps, width_taps) = (self.image.height.taps, self.image.width.taps);
         let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }];
+        let fused = self.fused();
         stmts.extend(self.open("r", height_taps, Parallel::None, |family, r| {
-            family.open("s", width_taps, Parallel::None, |family, s| vec![family.tap(at, pixels, acc, r, s)])
+            let taps = if fused { 1 } else { width_taps };
+            family.open("s", taps, Parallel::None, |family, s| vec![family.tap(at, pixels, acc, r, s)])
         }));
         stmts.extend(self.store(at, pixels, acc));
         stmts
     }
 
-    /// `acc += image · weights` over the channels of one tap.
+    /// Whether the taps of a row and the channels are one loop: in the copied image column x + 1 begins where column x
+    /// ends, as the weights of tap s + 1 do where those of tap s end.
+    fn fused(&self) -> bool {
+        self.inner && self.image.width.dilation == 1
+    }
+
+    /// `acc += image · weights` over the channels of one tap, or of all taps of a row.
     fn tap(&self, at: &At, pixels: &Pixels, acc: usize, r: Index, s: Index) -> Stmt {
         let (height, width) = (&self.image.height, &self.image.width);
         let columns = signed(pixels.columns);
@@ -317,10 +343,10 @@ impl Family<'_> {
         };
         let row = (pixels.row.clone() + y) * Index::of(height.stride) + r.clone() * Index::of(height.dilation);
         let column = (pixels.column.clone() + x) * Index::of(width.stride) + s.clone() * Index::of(width.dilation);
+        let channels = self.weights.steps;
+        let steps = if self.fused() { width.taps * channels } else { channels };
         let a = match self.copied {
-            Some(tile) => {
-                View { place: Place::Tile(tile), index: vec![row, Index::Coord(2), column], guards: Vec::new() }
-            }
+            Some(tile) => self.copied_at(tile, row, Index::Coord(2), column),
             None => {
                 let (map, _) = self.view.image_side(self.image);
                 let index = first_read(self.view, self.image, &at.coords, self.block_start(at))
@@ -334,12 +360,13 @@ impl Family<'_> {
         let b =
             self.weights.view(panels, at.batch.clone(), at.panel.clone(), &[r, s], Index::Coord(2), Index::Coord(1));
         Stmt::Contract {
-            shape: [pixels.rows * pixels.columns, self.weights.width, self.weights.steps].map(Index::of),
+            shape: [pixels.rows * pixels.columns, self.weights.width, steps].map(Index::of),
             acc,
             a,
             b,
             atom: self.atom,
             unroll: self.schedule.ku,
+            prefetch: self.schedule.pf,
         }
     }
 

@@ -389,6 +389,7 @@ impl<'a> Family<'a> {
             b: factor(false),
             atom: self.atom,
             unroll: self.schedule.ku,
+            prefetch: 0,
         };
         let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }, contract];
         stmts.extend(self.store(blocks, acc, row, col, &at_k));

@@ -1,10 +1,11 @@
 //! Contractions on the CPU: as a matrix product ([`gemm`]), or as a convolution that needs no matrix of its image
-//! ([`direct`], [`winograd`]). What both share is how an operand is laid out in panels before it is used ([`packed`]).
+//! ([`direct`], [`winograd`], [`stencil`]). What both share is how an operand is laid out in panels before it is used ([`packed`]).
 
 mod direct;
 mod filtering;
 mod gemm;
 mod packed;
+mod stencil;
 mod window;
 mod winograd;
 
@@ -32,6 +33,7 @@ pub fn build(view: &ContractionView, schedule: &Schedule) -> Result<Program, Low
     match schedule.form {
         Form::Gemm => Ok(gemm::build(view, schedule, atom)),
         Form::Direct => direct::build(view, &image()?, schedule, atom),
+        Form::Stencil => stencil::build(view, &image()?, &schedule),
         Form::Winograd(outputs) => winograd::build(view, &image()?, outputs, schedule, atom),
     }
 }

@@ -60,13 +60,13 @@ pub(super) fn first_read(view: &ContractionView, image: &ImageView, coords: &[In
     index + row * Index::Const(signed(image.height.stride) * image.height.step)
 }
 
-/// `tile[row, c, column]` = what pixels from row `start` on read, for a tile of this shape. What lies outside of the
+/// `dst[row, c, column]` = what pixels from row `start` on read, for a window of this shape. What lies outside of the
 /// image is zero. `last` is the largest `start`.
 pub(super) fn copy_image(
     view: &ContractionView,
     image: &ImageView,
     coords: &[Index],
-    (tile, shape): (usize, &[u64]),
+    (dst, shape): (View, [u64; 3]),
     (start, last): (&Index, u64),
 ) -> Stmt {
     let (height, width) = (&image.height, &image.width);
@@ -85,8 +85,8 @@ pub(super) fn copy_image(
         }
     }
     Stmt::Copy {
-        shape: shape.iter().map(|&extent| Index::of(extent)).collect(),
-        dst: View { place: Place::Tile(tile), index: (0..3).map(Index::Coord).collect(), guards: Vec::new() },
+        shape: shape.map(Index::of).to_vec(),
+        dst,
         src: View { place: Place::Buffer(view.image_side(image).0.operand), index: vec![index], guards },
     }
 }

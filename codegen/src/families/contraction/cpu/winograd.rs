@@ -269,8 +269,11 @@ impl Family<'_> {
         let rows = self.part_blocks() * self.schedule.th * self.filtering.outputs;
         let last = (self.blocks().div_ceil(self.part_blocks()) - 1) * rows;
         let shape = &self.tiles[scratch.image].shape;
+        let shape = [shape[0], shape[1], shape[2]];
+        let index = (0..3).map(Index::Coord).collect();
+        let dst = View { place: Place::Tile(scratch.image), index, guards: Vec::new() };
         let start = at.part.clone() * Index::of(rows);
-        copy_image(self.view, self.image, &at.coords, (scratch.image, shape), (&start, last))
+        copy_image(self.view, self.image, &at.coords, (dst, shape), (&start, last))
     }
 
     /// `V = Bᵀ d B` for the tiles of a block; coordinates are row of tiles, tile, channel.
@@ -318,7 +321,7 @@ impl Family<'_> {
             self.buffers.len() - 1,
             at.batch.clone(),
             at.panel.clone(),
-            &[point.clone()],
+            std::slice::from_ref(point),
             Index::Coord(2),
             Index::Coord(1),
         );
@@ -329,6 +332,7 @@ impl Family<'_> {
             b,
             atom: self.atom,
             unroll: self.schedule.ku,
+            prefetch: self.schedule.pf,
         };
         let product = vec![point.clone(), tile, Index::Coord(1)];
         let copy = Stmt::Copy {

@@ -17,6 +17,8 @@ pub enum Form {
     Gemm,
     /// As a convolution: a register tile of pixels times channels walks over the taps of the window.
     Direct,
+    /// As a sum over the window at each pixel, for groups of one output channel (depthwise).
+    Stencil,
     /// By Winograd's minimal filtering F(m×m, 3×3) with this m, 2 or 4: products of transformed tiles of the image and
     /// transformed weights.
     Winograd(u64),
@@ -115,6 +117,8 @@ pub struct CpuSchedule {
     pub pack_b: Pack,
     /// Steps of k per iteration of the innermost loop.
     pub ku: u64,
+    /// Steps of k that the panels of a convolution's weights are asked for ahead; 0 is not at all.
+    pub pf: u64,
     /// Edges.
     pub tail: Tail,
     /// Threads.
@@ -137,6 +141,7 @@ impl CpuSchedule {
             form: match schedule.name("form") {
                 None | Some("gemm") => Form::Gemm,
                 Some("direct") => Form::Direct,
+                Some("stencil") => Form::Stencil,
                 Some("winograd2") => Form::Winograd(2),
                 Some("winograd4") => Form::Winograd(4),
                 Some(other) => return Err(unknown("form", other)),
@@ -160,6 +165,7 @@ impl CpuSchedule {
             pack_a: packed("pack_a", name("pack_a")?)?,
             pack_b: packed("pack_b", name("pack_b")?)?,
             ku: int("ku")?,
+            pf: if schedule.int("pf").is_some_and(|steps| steps != 0) { int("pf")? } else { 0 },
             tail: match name("tail")? {
                 "-" => Tail::Exact,
                 "masked" => Tail::Masked,

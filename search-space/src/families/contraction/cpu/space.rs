@@ -17,6 +17,8 @@ const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
 /// Largest block of transformed tiles, in the same unit.
 const PACK_TILES_PER_L2: u64 = 4;
+/// Rows of a block of a stencil.
+const STENCIL_ROWS: u64 = 16;
 /// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
 const SHORT: u64 = 16;
 
@@ -35,9 +37,12 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let image = view.image().filter(|image| !view.is_plain(image));
     let mut space = SpaceBuilder::new();
     if let Some(image) = &image {
-        let forms: &[&str] =
-            if view.has_winograd(image) { &["gemm", "direct", "winograd2", "winograd4"] } else { &["gemm", "direct"] };
-        space.names("form", forms).structural("form");
+        let mut forms = vec!["gemm", "direct"];
+        if view.has_winograd(image) {
+            forms.extend(["winograd2", "winograd4"]);
+        }
+        forms.extend(view.is_stencil(image).then_some("stencil"));
+        space.names("form", &forms).structural("form");
     }
     space.names("vec", &["n", "m"]).structural("vec");
     space.param("vw", widths).structural("vw");
@@ -58,6 +63,9 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let mut unroll = vec![1, 2, 4, 8];
     unroll.extend(channels.map(signed).filter(|channels| !unroll.contains(channels)));
     space.param("ku", unroll);
+    if image.is_some() {
+        space.param("pf", [0, 4, 8, 16, 32, 64]);
+    }
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
 
@@ -67,6 +75,9 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         direct(&mut space, view, image, limits.vector_registers);
         if view.has_winograd(image) {
             winograd(&mut space, view, image, limits.l2_bytes);
+        }
+        if view.is_stencil(image) {
+            stencil(&mut space, view, image);
         }
     }
     let cache = |factor: u64| limits.l2_bytes * factor / 4;
@@ -80,7 +91,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         let packed = if image.image_is_a { "pack_a" } else { "pack_b" };
         space.require(
             "direct_image_fits",
-            &format!("form == 'direct' && {packed} == 'panel' => {rows}*{row} <= {}", cache(PACK_IMAGE_PER_L2)),
+            &format!("form == 'direct' && {packed} != 'none' => {rows}*{row} <= {}", cache(PACK_IMAGE_PER_L2)),
         );
     }
     if view.batch.extent() == 1 && target.key.threads > 1 {
@@ -88,6 +99,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     }
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let default = match &image {
+        Some(image) if view.is_stencil(image) => {
+            let block = image.height.pixels.min(STENCIL_ROWS);
+            closest(&space, &[("form", "stencil".into()), ("mt", signed(block).into()), ("kc", signed(k).into())])
+        }
         Some(image) => default_direct(view, image, target, &space),
         None => default_product(view, target, &space),
     };
@@ -106,7 +121,7 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
             space.require(format!("{name}_{vec}"), &format!("{form}vec == '{vec}' => ({rule})"));
         };
         if forms {
-            on("one_row", "th == 1".into());
+            on("plain", "th == 1 && pf == 0".into());
         }
         // No register tile or cache block begins beyond the end.
         on("rows_used", format!("mr <= {rows} && (mt - 1)*mr < {rows}"));
@@ -153,7 +168,7 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, r
     on("weights_packed", format!("{weights} != 'none'"));
     on("image_packed", format!("{packed} != 'ahead'"));
     if image.height.bound.or(image.width.bound).is_some() {
-        on("padded", format!("{packed} == 'panel'"));
+        on("padded", format!("{packed} != 'none'"));
     }
     on("exact", format!("tail == '-' => {width} % mr == 0 && {height} % th == 0"));
     on("inexact", format!("{width} % mr == 0 && {height} % th == 0 => tail == '-'"));
@@ -163,7 +178,7 @@ fn direct(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView, r
         format!("tail == 'masked' => ceildiv({width}, mr)*mr*(ceildiv({height}, th)*th)*4 <= {}", width * height * 5),
     );
     // Pixels over the end are not loaded one by one: they must be there, in a packed image.
-    on("masked_pixels", format!("tail == 'masked' => {packed} == 'panel'"));
+    on("masked_pixels", format!("tail == 'masked' => {packed} != 'none'"));
 }
 
 /// The constraints of Winograd's forms: rows are tiles of pixels, columns are output channels.
@@ -192,6 +207,17 @@ fn winograd(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView,
         let tiles = columns * inputs * inputs * channels;
         on("tiles_fit", format!("th*{tiles} <= {}", l2_bytes * PACK_TILES_PER_L2 / 4));
     }
+}
+
+/// The constraints of the stencil form, which has one block size.
+fn stencil(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) {
+    let mut on = |name: &str, rule: String| {
+        space.require(format!("stencil_{name}"), &format!("form == 'stencil' => ({rule})"));
+    };
+    on("rows_used", format!("mt == 1 || mt < {}", image.height.pixels));
+    let k = view.k.extent();
+    on("unblocked", format!("vw == 1 && mr == 1 && th == 1 && nv == 1 && nt == 1 && kc == {k} && ku == 1 && pf == 0"));
+    on("plain", "vec == 'n' && order == 'jpi.ji' && pack_a == 'none' && pack_b == 'none' && tail == '-'".into());
 }
 
 /// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
@@ -233,7 +259,8 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
     let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
-    let wish: [(&str, Value); 15] = [
+    let wish: [(&str, Value); 16] = [
+        ("pf", 0.into()),
         ("form", "direct".into()),
         ("vec", if image.image_is_a { "n" } else { "m" }.into()),
         ("vw", signed(limits.vector_bytes / 4).into()),
@@ -273,4 +300,132 @@ fn steps(k: u64) -> Vec<i64> {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).expect("invariant: extents are below 2^62")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use crate::workload::{Conv2dSpec, MathMode, MatmulSpec, Storage, Workload};
+
+    fn planned(workload: &Workload) -> SchedulePlan {
+        let target = samples::cpu_target("x86-64", &[], 64, 1);
+        plan(&ContractionView::new(workload).unwrap(), &target).unwrap()
+    }
+
+    /// 14 columns and 9 rows of pixels, 32 output channels, weights and image in free layouts.
+    fn filtered() -> Workload {
+        let pads = Conv2dSpec {
+            pad_top: 1,
+            pad_left: 1,
+            pad_bottom: 1,
+            pad_right: 1,
+            ..Conv2dSpec::new(1, 8, 9, 14, 32, 3, 3)
+        };
+        let mut workload = Conv2dSpec { math: MathMode::Fast, ..pads }.workload().unwrap();
+        workload.operands[0].storage = Storage::Free;
+        workload.operands[1].storage = Storage::Free;
+        workload
+    }
+
+    /// Each change of a legal schedule breaks the constraint of this name, and no other before it.
+    fn breaks(plan: &SchedulePlan, legal: &Schedule, changes: &[(&str, &str)]) {
+        assert_eq!(plan.space.why_schedule(legal).map(|why| why.to_string()), None, "{legal}");
+        for (change, constraint) in changes {
+            let mut schedule = legal.clone();
+            for pair in change.split(' ') {
+                let (name, value) = pair.split_once('=').unwrap();
+                schedule.set(name, value.parse().map_or_else(|_| Value::from(value), Value::Int));
+            }
+            let why = plan.space.why_schedule(&schedule).map(|why| why.to_string()).unwrap_or_default();
+            assert!(why.contains(&format!("`{constraint}`")), "{change}: {why:?}, not {constraint}");
+        }
+    }
+
+    #[test]
+    fn products_have_no_forms() {
+        let mut strided = Conv2dSpec::new(1, 8, 9, 14, 32, 1, 1);
+        for (workload, forms) in [
+            (MatmulSpec::new(8, 8, 8).workload(), false),
+            (strided.workload(), false),
+            (
+                {
+                    strided.stride_h = 2;
+                    strided.workload()
+                },
+                true,
+            ),
+        ] {
+            let plan = planned(&workload.unwrap());
+            for name in ["form", "th", "pf"] {
+                assert_eq!(plan.space.position(name).is_some(), forms, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_of_a_convolution_is_direct_with_whole_tiles() {
+        let plan = planned(&filtered());
+        let found = |name: &str| plan.default.get(name).unwrap().to_string();
+        let tile = ["form", "mr", "th", "nv", "tail", "pack_a", "pack_b"].map(found);
+        assert_eq!(tile, ["direct", "14", "1", "2", "-", "ahead", "panel"]);
+    }
+
+    #[test]
+    fn each_rule_of_the_direct_form_forbids_by_its_name() {
+        let plan = planned(&filtered());
+        let changes = [
+            ("vec=n", "direct_vec"),
+            ("th=3", "direct_registers"),
+            ("mr=15 nv=1", "direct_pixels_used"),
+            ("mr=2 th=3 mt=1", "direct_whole_rows"),
+            ("nv=3 mr=7", "direct_channels_used"),
+            ("nt=2", "direct_unblocked"),
+            ("kc=36", "direct_unblocked"),
+            ("order=pij.ji", "direct_order"),
+            ("pack_a=none", "direct_weights_packed"),
+            ("pack_b=ahead", "direct_image_packed"),
+            ("pack_b=none", "direct_padded"),
+            ("mr=5", "direct_exact"),
+            ("tail=separate", "direct_inexact"),
+            ("mr=5 tail=overlap", "direct_no_overlap"),
+            ("mr=10 tail=masked", "direct_waste"),
+        ];
+        breaks(&plan, &plan.default, &changes);
+        let wide = Conv2dSpec::new(1, 8, 9, 15, 32, 3, 3).workload().unwrap();
+        let plan = planned(&wide);
+        let mut legal = plan.default.clone();
+        legal.set("mr", 12);
+        legal.set("tail", "separate");
+        breaks(&plan, &legal, &[("mr=7 tail=masked pack_b=none", "direct_masked_pixels")]);
+    }
+
+    #[test]
+    fn each_rule_of_winograds_forms_forbids_by_its_name() {
+        let plan = planned(&filtered());
+        let mut legal = plan.default.clone();
+        // 5 rows of 7 tiles, of which 2 are taken together.
+        for (name, value) in [("mr", 7), ("th", 1), ("mt", 2)] {
+            legal.set(name, value);
+        }
+        legal.set("form", "winograd2");
+        let changes = [
+            ("vec=n", "winograd2_vec"),
+            ("mr=14", "winograd2_tiles_used"),
+            ("mt=6", "winograd2_tiles_used"),
+            ("nv=3", "winograd2_channels_used"),
+            ("nt=2", "winograd2_unblocked"),
+            ("order=jpi.ij", "winograd2_unblocked"),
+            ("pack_a=none", "winograd2_packed"),
+            ("pack_b=none", "winograd2_packed"),
+            ("mr=4", "winograd2_exact"),
+            ("tail=separate", "winograd2_inexact"),
+            ("mr=4 tail=masked", "winograd2_tail"),
+            ("th=4 mt=1", "winograd2_waste"),
+        ];
+        breaks(&plan, &legal, &changes);
+        let ieee = Workload { math: MathMode::Ieee, ..filtered() };
+        let forms = |plan: &SchedulePlan| plan.space.params()[plan.space.position("form").unwrap()].values.len();
+        assert_eq!((forms(&plan), forms(&planned(&ieee))), (4, 2));
+    }
 }
