@@ -11,8 +11,10 @@ mod systems;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use datasets::suite::Line;
+use measure::device::HOST_CPU;
+use measure::resource::Resource;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -30,6 +32,9 @@ pub(super) use row::tests::row as row_for_tests;
 
 /// Between two systems of more than one thread, so that the threads of the last are asleep.
 const PAUSE: Duration = Duration::from_millis(60);
+
+/// Longest wait for another tuner to give the processor up.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// How the table is measured.
 #[derive(Clone, Debug)]
@@ -84,11 +89,13 @@ pub(super) fn measure(lab: &Lab, setting: &Setting, peers: &mut Peers, line: &Li
             if setting.threads > 1 {
                 std::thread::sleep(PAUSE);
             }
-            let program = if name == OURS { ours.as_mut().ok() } else { peers.alive(name) };
-            let timed = match program {
-                Some(program) => program.median_ns(setting.seconds),
-                None => continue,
+            let timed = if name == OURS {
+                ours.as_mut().ok().map(|program| program.median_ns(setting.seconds))
+            } else {
+                let alone = alone();
+                peers.alive(name).map(|program| alone.and_then(|_held| program.median_ns(setting.seconds)))
             };
+            let Some(timed) = timed else { continue };
             match timed {
                 Ok(_) if round == 0 => {}
                 Ok(ns) => times.push(ns),
@@ -127,6 +134,12 @@ fn start_ours(lab: &Lab, setting: &Setting, line: &Line) -> anyhow::Result<Timed
     let mut command = pinned(&cores, &lab.tilewright, &arguments);
     command.current_dir(&lab.root);
     TimedProgram::start("tilewright time", command, None)
+}
+
+/// Keeps other tuners off the processor while a peer is timed, as ours does for itself.
+fn alone() -> anyhow::Result<impl Drop> {
+    let resource = Resource::open(HOST_CPU).context("the processor's lock")?;
+    resource.hold(LONGEST_WAIT).context("waiting for other tuners")
 }
 
 /// How far outputs may lie apart, as a share of the largest element.
