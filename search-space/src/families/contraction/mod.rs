@@ -171,6 +171,11 @@ impl ContractionView {
         self.workload.operands[map.operand].storage == Storage::Free
     }
 
+    /// Whether both operands are contiguous along the reduction, so that vectors can run along it.
+    pub fn has_dots(&self) -> bool {
+        self.k.extent() > 1 && [&self.a, &self.b].iter().all(|map| self.linear(map, &self.k) == Some(1))
+    }
+
     /// Extents `(m, n, k)` of the matrix product.
     pub fn extents(&self) -> (u64, u64, u64) {
         (self.m.extent(), self.n.extent(), self.k.extent())

@@ -2,6 +2,7 @@
 //! ([`direct`], [`winograd`], [`stencil`]). What both share is how an operand is laid out in panels before it is used ([`packed`]).
 
 mod direct;
+mod dots;
 mod filtering;
 mod gemm;
 mod packed;
@@ -32,6 +33,7 @@ pub fn build(view: &ContractionView, schedule: &Schedule) -> Result<Program, Low
     };
     match schedule.form {
         Form::Gemm => Ok(gemm::build(view, schedule, atom)),
+        Form::Dots => dots::build(view, &schedule),
         Form::Direct => direct::build(view, &image()?, schedule, atom),
         Form::Stencil => stencil::build(view, &image()?, &schedule),
         Form::Winograd(outputs) => winograd::build(view, &image()?, outputs, schedule, atom),

@@ -15,6 +15,8 @@ pub use space::plan;
 pub enum Form {
     /// As a matrix product; the image of a convolution is packed as if it were a matrix.
     Gemm,
+    /// As dot products: vectors along the reduction, for operands that are contiguous along it.
+    Dots,
     /// As a convolution: a register tile of pixels times channels walks over the taps of the window.
     Direct,
     /// As a sum over the window at each pixel, for groups of one output channel (depthwise).
@@ -140,6 +142,7 @@ impl CpuSchedule {
         Ok(CpuSchedule {
             form: match schedule.name("form") {
                 None | Some("gemm") => Form::Gemm,
+                Some("dots") => Form::Dots,
                 Some("direct") => Form::Direct,
                 Some("stencil") => Form::Stencil,
                 Some("winograd2") => Form::Winograd(2),

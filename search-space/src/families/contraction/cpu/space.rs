@@ -36,12 +36,17 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     // A plain product of an image needs no form of its own.
     let image = view.image().filter(|image| !view.is_plain(image));
     let mut space = SpaceBuilder::new();
+    let mut forms = vec!["gemm"];
     if let Some(image) = &image {
-        let mut forms = vec!["gemm", "direct"];
+        forms.push("direct");
         if view.has_winograd(image) {
             forms.extend(["winograd2", "winograd4"]);
         }
         forms.extend(view.is_stencil(image).then_some("stencil"));
+    }
+    forms.extend(view.has_dots().then_some("dots"));
+    let formed = forms.len() > 1;
+    if formed {
         space.names("form", &forms).structural("form");
     }
     space.names("vec", &["n", "m"]).structural("vec");
@@ -70,7 +75,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
 
     space.require("registers", &format!("mr*nv + nv + 1 <= {}", limits.vector_registers));
-    gemm(&mut space, view, image.is_some());
+    gemm(&mut space, view, formed, image.is_some());
+    if view.has_dots() {
+        dots(&mut space, view, image.is_some());
+    }
     if let Some(image) = &image {
         direct(&mut space, view, image, limits.vector_registers);
         if view.has_winograd(image) {
@@ -81,7 +89,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         }
     }
     let cache = |factor: u64| limits.l2_bytes * factor / 4;
-    let product = if image.is_some() { "form == 'gemm' && " } else { "" };
+    let product = if formed { "form == 'gemm' && " } else { "" };
     space.require("rows_fit", &format!("{product}pack_a == 'panel' => mt*mr*kc <= {}", cache(PACK_ROWS_PER_L2)));
     space.require("cols_fit", &format!("{product}pack_b == 'panel' => nt*(nv*vw)*kc <= {}", cache(PACK_COLS_PER_L2)));
     if let Some(image) = &image {
@@ -110,7 +118,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
 }
 
 /// The constraints of the matrix product; with other `forms` beside it, they hold where the form is `gemm`.
-fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
+fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool, image: bool) {
     let (m, n, k) = view.extents();
     let (a, b) = (&view.a, &view.b);
     for (vec, rows, cols, row_map, row_group, col_map, col_group) in
@@ -120,7 +128,7 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
         let mut on = |name: &str, rule: String| {
             space.require(format!("{name}_{vec}"), &format!("{form}vec == '{vec}' => ({rule})"));
         };
-        if forms {
+        if image {
             on("plain", "th == 1 && pf == 0".into());
         }
         // No register tile or cache block begins beyond the end.
@@ -146,6 +154,20 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool) {
         if !(contiguous && view.linear(col_map, &view.k).is_some()) {
             on("cols_packed", "pack_b != 'none'".into());
         }
+    }
+}
+
+/// The constraints of dot products: `mr` rows share a tree, `ku` is the number of partial results of each.
+fn dots(space: &mut SpaceBuilder, view: &ContractionView, image: bool) {
+    let (m, n, k) = view.extents();
+    let mut on = |name: &str, rule: String| {
+        space.require(format!("dots_{name}"), &format!("form == 'dots' => ({rule})"));
+    };
+    on("rows_used", format!("vec == 'n' && mr <= {m} || vec == 'm' && mr <= {n}"));
+    on("unblocked", format!("nv == 1 && mt == 1 && nt == 1 && kc == {k} && order == 'jpi.ji' && tail == '-'"));
+    on("in_place", "pack_a == 'none' && pack_b == 'none'".into());
+    if image {
+        on("one_row", "th == 1 && pf == 0".into());
     }
 }
 
@@ -222,9 +244,30 @@ fn stencil(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) 
 
 /// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
 fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
-    let (_, _, k) = view.extents();
+    let (m, n, k) = view.extents();
     let wide = target.limits.vector_registers >= 32;
-    let wish: [(&str, Value); 13] = [
+    let lanes = target.limits.vector_bytes / 4;
+    // A product with fewer columns than a vector has elements wastes them, unless vectors run along k.
+    if view.has_dots() && m.min(n) < lanes {
+        let wish: [(&str, Value); 13] = [
+            ("form", "dots".into()),
+            ("vec", if m >= n { "n" } else { "m" }.into()),
+            ("vw", signed(lanes).into()),
+            ("mr", 8.into()),
+            ("nv", 1.into()),
+            ("mt", 1.into()),
+            ("nt", 1.into()),
+            ("kc", signed(k).into()),
+            ("order", "jpi.ji".into()),
+            ("pack_a", "none".into()),
+            ("ku", 4.into()),
+            ("tail", "-".into()),
+            ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+        ];
+        return closest(space, &wish);
+    }
+    let wish: [(&str, Value); 14] = [
+        ("form", "gemm".into()),
         ("vec", "n".into()),
         ("vw", signed(target.limits.vector_bytes / 4).into()),
         ("mr", if wide { 8 } else { 4 }.into()),
