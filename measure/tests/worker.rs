@@ -322,6 +322,27 @@ fn several_threads_compute_the_same() {
     assert!(drawn.iter().any(|schedule| schedule.name("par").is_some_and(|par| par != "-")), "none is parallel");
 }
 
+/// A share that nobody takes leaves rows unwritten, one that is taken twice is only slower: verification sees the first.
+#[test]
+fn shares_are_taken_by_whoever_is_free() {
+    let mut device = match DeviceHandle::open(&DeviceSpec::Cpu { threads: 2 }, options()) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    for text in ["softmax rows=301 cols=77 dtype=f32", "attention heads=3 q=65 d=24 causal=1 dtype=f32"] {
+        let workload = Workload::parse(text).unwrap();
+        let (mut schedule, _) = schedules(&device, &workload, 0);
+        for shares in [1, 4, 16] {
+            schedule.set("shares", shares);
+            let measured = screen(&mut device, &workload, &schedule);
+            assert_eq!(measured.outcome, Outcome::Ok, "{schedule}: {:?}", measured.message);
+        }
+    }
+}
+
 #[test]
 fn missing_things_are_named() {
     let nowhere = WorkerOptions { executable: Some("/nonexistent/worker".into()), ..options() };

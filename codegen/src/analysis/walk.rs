@@ -76,7 +76,7 @@ impl Walk<'_> {
                 self.trips[var.0 as usize] = self.most(extent).max(1);
                 let (mut share, mut apart) = (trips, spread);
                 match kind {
-                    LoopKind::Cores => {
+                    LoopKind::Cores | LoopKind::Shares(_) => {
                         let cores = trips.min(self.target.key.threads.max(1) as f64).max(1.0);
                         self.cores = self.cores.max(cores);
                         share = (trips / cores).ceil();

@@ -18,7 +18,7 @@ use search_space::families::choice::Store;
 use search_space::workload::DType;
 
 use super::elementwise::{add, binary, mul, unary};
-use super::nest::{Draft, finish, fold, store, tile, view};
+use super::nest::{Draft, finish, fold, spread, store, tile, view};
 use crate::atoms::{self, Atom};
 use crate::index::Index;
 use crate::lower::LowerError;
@@ -38,10 +38,10 @@ pub fn build(attention: &AttentionView, schedule: &Schedule) -> Result<Program, 
     let atom = atoms::fma_f32(vw).ok_or_else(missing)?;
     let mut draft = Draft::new(&attention.workload);
     let form = Form::new(attention, schedule, atom, &mut draft);
-    let kind = |wanted: bool| if wanted && schedule.parallel { LoopKind::Cores } else { LoopKind::Serial };
+    let kind = spread(schedule.parallel, schedule.shares);
     let (problems, blocks) = (attention.problems(), attention.queries.div_ceil(form.lanes));
     // The cores share blocks of queries of all problems alike.
-    let body = draft.each("block", problems * blocks, kind(true), |draft, at| {
+    let body = draft.each("block", problems * blocks, kind, |draft, at| {
         let blocks = i64::try_from(blocks).expect("invariant: extents are below 2^31");
         let (problem, block) = (at.clone().floor_div(blocks), at.modulo(blocks));
         form.queries(draft, &problem, &block)

@@ -12,10 +12,10 @@ use search_space::families::map::{self, MapSchedule, Outer};
 use search_space::families::nest::Nest;
 use search_space::workload::DType;
 
-use super::nest::{Draft, digits, finish, tile, view};
+use super::nest::{Draft, digits, finish, spread, tile, view};
 use crate::index::Index;
 use crate::lower::LowerError;
-use crate::tile::{LoopKind, Program, Scalar, Stmt};
+use crate::tile::{Program, Scalar, Stmt};
 
 /// The program of a schedule.
 ///
@@ -58,7 +58,7 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let mut kind = |steps: u64| {
         let cores = shared && steps > 1;
         shared &= !cores;
-        if cores { LoopKind::Cores } else { LoopKind::Serial }
+        spread(cores, schedule.shares)
     };
     let (row_blocks, col_blocks) = (row_extent.div_ceil(schedule.rows), nest.extents[cols].div_ceil(schedule.cols));
     let other_kind = kind(nest.count(&others));

@@ -215,6 +215,15 @@ pub fn finish(
     store(shape, view(&maps[workload.outputs()[0]], coords), args, lets, value)
 }
 
+/// The kind of a loop that the cores share, or one that they do not.
+pub fn spread(parallel: bool, shares: u64) -> LoopKind {
+    match (parallel, shares) {
+        (false, _) => LoopKind::Serial,
+        (true, 1) => LoopKind::Cores,
+        (true, shares) => LoopKind::Shares(shares),
+    }
+}
+
 /// An element of a tile.
 pub fn tile(tile: usize, index: Vec<Index>) -> View {
     View { place: Place::Tile(tile), index, guards: Vec::new() }

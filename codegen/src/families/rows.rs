@@ -14,7 +14,7 @@ use search_space::families::rows::{Moments, RowsSchedule};
 use search_space::workload::{DType, Op};
 
 use super::elementwise::{add, binary, mul, unary};
-use super::nest::{Draft, digits, finish, fold, position, store, tile, view};
+use super::nest::{Draft, digits, finish, fold, position, spread, store, tile, view};
 use crate::index::Index;
 use crate::lower::LowerError;
 use crate::tile::{BinaryOp, Compare, Fold, FoldOp, LoopKind, Program, Scalar, Stmt, UnaryOp, View};
@@ -33,7 +33,7 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
     let mut draft = Draft::new(&nest.workload);
     let tiles = Tiles::new(nest, &mut draft, &schedule, cols);
-    let kind = if schedule.parallel { LoopKind::Cores } else { LoopKind::Serial };
+    let kind = spread(schedule.parallel, schedule.shares);
     let body = draft.blocks("group", rows, schedule.group, kind, |draft, at, size| {
         let pass = Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at, size };
         match nest.workload.op {

@@ -58,6 +58,7 @@ impl Builder {
                 buffers,
                 workgroup,
                 grid: [1; 3],
+                shares: 1,
                 shared: Vec::new(),
                 scratch: Vec::new(),
                 values: Vec::new(),
@@ -84,6 +85,11 @@ impl Builder {
     /// Sets the number of workgroups along a grid dimension.
     pub fn set_grid(&mut self, dim: usize, groups: u64) {
         self.kernel.grid[dim] = groups;
+    }
+
+    /// Sets the shares of the work for each core.
+    pub fn set_shares(&mut self, shares: u64) {
+        self.kernel.shares = self.kernel.shares.max(shares);
     }
 
     /// Adds an array private to one core.

@@ -302,6 +302,9 @@ pub struct Kernel {
     pub workgroup: [u64; 3],
     /// Workgroups along each dimension; `[1, 1, 1]` on the CPU.
     pub grid: [u64; 3],
+    /// Shares of the work for each core (CPU): a kernel with more than one is called with as many times more cores as
+    /// there are, by whichever is free.
+    pub shares: u64,
     /// Workgroup-shared arrays.
     pub shared: Vec<Array>,
     /// Arrays private to one core.

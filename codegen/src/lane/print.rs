@@ -32,6 +32,9 @@ impl Display for Kernel {
         let phase = if self.phase == Phase::Prepack { "prepack" } else { "run" };
         let ([x, y, z], [gx, gy, gz]) = (self.workgroup, self.grid);
         writeln!(f, "kernel {} phase={phase} workgroup={x}x{y}x{z} grid={gx}x{gy}x{gz}", self.name)?;
+        if self.shares > 1 {
+            writeln!(f, "  shares {}", self.shares)?;
+        }
         for (kind, arrays) in [("shared", &self.shared), ("scratch", &self.scratch)] {
             for array in arrays {
                 writeln!(f, "  {kind} {}: {}[{}]", array.name, array.dtype.as_str(), array.len)?;

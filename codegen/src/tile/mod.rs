@@ -141,6 +141,13 @@ pub struct Kernel {
     pub body: Vec<Stmt>,
 }
 
+impl LoopKind {
+    /// Whether the cores take part in the loop together.
+    pub fn is_cores(self) -> bool {
+        matches!(self, LoopKind::Cores | LoopKind::Shares(_))
+    }
+}
+
 /// What carries out the iterations of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopKind {
@@ -150,6 +157,8 @@ pub enum LoopKind {
     Unroll(u64),
     /// Spread over the cores; iterations are independent.
     Cores,
+    /// As [`LoopKind::Cores`], in this many shares for each core: a core that is done takes the next share.
+    Shares(u64),
     /// One workgroup each along this grid dimension; iterations are independent.
     Grid(usize),
 }

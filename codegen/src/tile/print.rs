@@ -80,6 +80,7 @@ impl Text<'_> {
                     LoopKind::Serial => String::new(),
                     LoopKind::Unroll(factor) => format!(" unroll {factor}"),
                     LoopKind::Cores => " cores".into(),
+                    LoopKind::Shares(shares) => format!(" cores shares {shares}"),
                     LoopKind::Grid(dim) => format!(" grid {dim}"),
                 };
                 let head = format!("for {} in 0..{}{kind}", self.index(&Index::Var(*var)), self.index(extent));

@@ -124,8 +124,8 @@ impl Check<'_> {
         match stmt {
             Stmt::For { var, extent, kind, body } => {
                 self.index(extent, 0, "loop extent")?;
-                let parallel = matches!(kind, LoopKind::Cores | LoopKind::Grid(_));
-                if parallel && self.parallel.contains(kind) {
+                let parallel = kind.is_cores() || matches!(kind, LoopKind::Grid(_));
+                if parallel && self.parallel.iter().any(|open| open == kind || (open.is_cores() && kind.is_cores())) {
                     return Err(TileError::NestedParallel);
                 }
                 self.bound.push(*var);
@@ -240,7 +240,7 @@ impl Check<'_> {
         if buffer.access == Access::Read {
             return Err(TileError::ReadOnly { buffer: buffer.name.clone() });
         }
-        if self.cores && !self.parallel.contains(&LoopKind::Cores) {
+        if self.cores && !self.parallel.iter().any(|kind| kind.is_cores()) {
             return Err(TileError::OutsideCores { buffer: buffer.name.clone() });
         }
         Ok(())
@@ -290,7 +290,7 @@ impl Check<'_> {
 
 fn uses_cores(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|stmt| match stmt {
-        Stmt::For { kind, body, .. } => *kind == LoopKind::Cores || uses_cores(body),
+        Stmt::For { kind, body, .. } => kind.is_cores() || uses_cores(body),
         Stmt::If { then, otherwise, .. } => uses_cores(then) || uses_cores(otherwise),
         _ => false,
     })

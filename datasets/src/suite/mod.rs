@@ -146,10 +146,11 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Vec<Line>, DatasetError> {
 }
 
 impl Line {
-    /// Whether a looser mathematics than IEEE's opens other algorithms for this line: convolutions.
+    /// Whether a looser mathematics than IEEE's opens other algorithms for this line: convolutions, and whatever takes
+    /// exponentials of many elements.
     #[must_use]
     pub fn has_math(&self) -> bool {
-        matches!(self.op.as_str(), "conv2d" | "depthwise_conv2d")
+        matches!(self.op.as_str(), "conv2d" | "depthwise_conv2d" | "softmax" | "attention")
     }
 
     /// The workload's text. Weights of convolutions may be laid out as the schedule wants (`free_w=1`), as other systems

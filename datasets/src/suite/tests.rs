@@ -24,11 +24,11 @@ fn every_line_of_the_suite_has_a_text() {
         text("rn50_3x3_256_14_nhwc"),
         "conv2d n=1 c=256 h=14 w=14 k=256 r=3 s=3 stride=1 pad=1 groups=1 dtype=f32 free_w=1 layout=nhwc math=fast"
     );
-    assert_eq!(text("attn_12x128x64"), "attention heads=12 q=128 d=64 dtype=f32");
+    assert_eq!(text("attn_12x128x64"), "attention heads=12 q=128 d=64 dtype=f32 math=fast");
     assert_eq!(text("reduce_sum_16m"), "reduce cols=16777216 dtype=f32 rows=1 op=sum");
     assert_eq!(text("gelu_1m"), "map n=1048576 dtype=f32 f=gelu_tanh");
     let loose = lines.iter().filter(|line| line.sugar(MathMode::Fast).unwrap().contains("math=fast")).count();
-    assert_eq!((loose, lines.iter().filter(|line| line.has_math()).count()), (9, 9));
+    assert_eq!((loose, lines.iter().filter(|line| line.has_math()).count()), (13, 13));
     assert!(lines.iter().all(|line| !line.sugar(MathMode::Ieee).unwrap().contains("math=")));
 }
 

@@ -115,6 +115,8 @@ pub struct AttentionSchedule {
     pub short_exp: bool,
     /// Whether the cores share the blocks of queries.
     pub parallel: bool,
+    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
+    pub shares: u64,
 }
 
 const EXP: [&str; 2] = ["full", "short"];
@@ -136,6 +138,7 @@ impl AttentionSchedule {
             accumulators: choice::int(schedule, "acc")?,
             short_exp: choice::word(schedule, "exp", &EXP)? == 1,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
+            shares: choice::int(schedule, "shares")?,
         })
     }
 }
@@ -160,6 +163,7 @@ pub fn plan(view: &AttentionView, target: &Target) -> Result<SchedulePlan, Unsup
     space.param("acc", [1, 2, 4]);
     space.names("exp", if view.workload.math == MathMode::Ieee { &EXP[..1] } else { &EXP });
     space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+    choice::shares(&mut space, target);
     let registers = limits.vector_registers;
     space.require("score_registers", &format!("mk*nv + nv + 1 <= {registers}"));
     space.require("result_registers", &format!("me*nv + nv + 1 <= {registers}"));
@@ -169,7 +173,8 @@ pub fn plan(view: &AttentionView, target: &Target) -> Result<SchedulePlan, Unsup
     space.require("block_fits", &format!("nv*vw*(keys + {depth} + {width}) <= {held} || nv == 1"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let wide = registers >= 32;
-    let wish: [(&str, Value); 9] = [
+    let wish: [(&str, Value); 10] = [
+        ("shares", 1.into()),
         ("vw", signed(widest).into()),
         ("nv", if wide { 4 } else { 2 }.into()),
         ("keys", 128.into()),

@@ -1,6 +1,8 @@
 //! Reads named values of a schedule, and domains that several families share.
 
 use crate::schedule::Schedule;
+use crate::space::SpaceBuilder;
+use crate::target::Target;
 
 /// Whether an output is written through the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,13 @@ pub fn word(schedule: &Schedule, name: &str, words: &[&str]) -> Result<usize, St
 /// As [`word`].
 pub fn store(schedule: &Schedule) -> Result<Store, String> {
     Ok(if word(schedule, "store", &STORES)? == 1 { Store::Stream } else { Store::Plain })
+}
+
+/// The parameter `shares`: how often each core takes a share of a loop that `par` spreads over them.
+pub(crate) fn shares(space: &mut SpaceBuilder, target: &Target) {
+    let several = target.key.threads > 1;
+    space.param("shares", if several { vec![1, 4, 16] } else { vec![1] });
+    space.require("shared_loop", "par == '-' => shares == 1");
 }
 
 /// The members of `ladder` below `extent`, and `extent` itself: sizes of blocks of an axis.

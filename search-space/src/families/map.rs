@@ -30,6 +30,8 @@ pub struct MapSchedule {
     pub store: Store,
     /// Whether the blocks are spread over the cores.
     pub parallel: bool,
+    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
+    pub shares: u64,
 }
 
 const OUTER: [&str; 2] = ["rows", "cols"];
@@ -47,6 +49,7 @@ impl MapSchedule {
             outer: [Outer::Rows, Outer::Cols][choice::word(schedule, "outer", &OUTER)?],
             store: choice::store(schedule)?,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
+            shares: choice::int(schedule, "shares")?,
         })
     }
 }
@@ -80,13 +83,15 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     space.names("outer", &OUTER);
     space.names("store", &STORES).structural("store");
     space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+    choice::shares(&mut space, target);
     if !nest.whole_vectors(nest.out(), cols, lanes) {
         space.require("whole_vectors", "store == 'plain'");
     }
     space.require("stream_vectors", &format!("store == 'stream' => cols % {lanes} == 0"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let turned = nest.factor().strides[cols] != 1;
-    let wish: [(&str, Value); 5] = [
+    let wish: [(&str, Value); 6] = [
+        ("shares", 1.into()),
         ("rows", if turned { 32 } else { 1 }.into()),
         ("cols", if turned { 64 } else { 4096 }.into()),
         ("outer", "cols".into()),

@@ -34,6 +34,8 @@ pub struct RowsSchedule {
     pub store: Store,
     /// Whether the groups are spread over the cores.
     pub parallel: bool,
+    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
+    pub shares: u64,
 }
 
 const MOMENTS: [&str; 3] = ["-", "shifted", "two_pass"];
@@ -58,6 +60,7 @@ impl RowsSchedule {
             short_exp: choice::word(schedule, "exp", &EXP)? == 2,
             store: choice::store(schedule)?,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
+            shares: choice::int(schedule, "shares")?,
         })
     }
 }
@@ -93,6 +96,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     space.names("exp", exp);
     space.names("store", &STORES).structural("store");
     space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+    choice::shares(&mut space, target);
     let last = reduced[reduced.len() - 1];
     if workload.op == Op::RowsArgMax || !nest.whole_vectors(nest.out(), last, lanes) {
         space.require("whole_vectors", "store == 'plain'");
@@ -103,7 +107,8 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     space.require("rows_fit", &format!("group == 1 || group*{cols} <= {fits}"));
     space.require("blocks_used", &format!("block == {cols} || block*2 <= {cols}"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
-    let wish: [(&str, Value); 7] = [
+    let wish: [(&str, Value); 8] = [
+        ("shares", 1.into()),
         ("group", if cols <= 1024 { 4 } else { 1 }.into()),
         ("block", i64::try_from(cols).unwrap_or(i64::MAX).into()),
         ("acc", 4.into()),

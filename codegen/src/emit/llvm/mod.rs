@@ -83,6 +83,8 @@ pub struct CpuKernel {
     pub buffers: Vec<Buffer>,
     /// Bytes of scratch each core needs, 64-byte aligned.
     pub scratch_bytes: u64,
+    /// Shares of the work for each core.
+    pub shares: u64,
     entry: Entry,
 }
 
@@ -216,6 +218,7 @@ fn load(jit: &jit::Jit, kernel: &Kernel) -> Result<CpuKernel, EmitError> {
         phase: kernel.phase,
         buffers: kernel.buffers.clone(),
         scratch_bytes: kernel.scratch_offsets().1,
+        shares: kernel.shares,
         entry,
     })
 }

@@ -159,7 +159,10 @@ impl Lowering<'_> {
         let extent = self.builder.index(extent);
         let (zero, one) = (self.builder.index_const(0), self.builder.index_const(1));
         match kind {
-            LoopKind::Cores => {
+            LoopKind::Cores | LoopKind::Shares(_) => {
+                if let LoopKind::Shares(shares) = kind {
+                    self.builder.set_shares(shares);
+                }
                 let core = self.builder.builtin(Builtin::Core);
                 let cores = self.builder.builtin(Builtin::Cores);
                 self.begin(var, core, extent, cores);
@@ -249,7 +252,7 @@ impl Lowering<'_> {
 
 fn has_cores_loop(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|stmt| match stmt {
-        Stmt::For { kind, body, .. } => *kind == LoopKind::Cores || has_cores_loop(body),
+        Stmt::For { kind, body, .. } => kind.is_cores() || has_cores_loop(body),
         Stmt::If { then, otherwise, .. } => has_cores_loop(then) || has_cores_loop(otherwise),
         _ => false,
     })

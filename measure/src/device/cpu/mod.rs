@@ -94,6 +94,7 @@ impl CpuDevice {
                 kernel: position,
                 buffers: &buffers,
                 scratch: &kernel.scratch,
+                calls: part.shares * self.pool.threads(),
             });
         }
         Ok(())

@@ -22,6 +22,8 @@ pub(super) struct Job<'a> {
     pub(super) buffers: &'a [*mut u8],
     /// One block per thread.
     pub(super) scratch: &'a [Region],
+    /// Calls in all: as many as threads, or more when the work is cut into shares.
+    pub(super) calls: u64,
 }
 
 /// A team of threads, the caller included.
@@ -36,6 +38,8 @@ struct Shared {
     launch: AtomicU64,
     /// Helpers that have not finished the launch.
     busy: AtomicUsize,
+    /// The call that the next free thread makes.
+    next: AtomicU64,
     stop: AtomicBool,
     job: UnsafeCell<Option<Job<'static>>>,
 }
@@ -59,6 +63,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             launch: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             job: UnsafeCell::new(None),
         });
@@ -83,9 +88,11 @@ impl Pool {
     /// Runs a kernel on all threads and waits for all.
     pub(super) fn run(&self, job: Job<'_>) {
         if self.helpers.is_empty() {
-            call(&job, 0, 1);
+            call(&job, 0, 0, 1);
             return;
         }
+        let job = Job { calls: job.calls.max(self.threads()), ..job };
+        self.shared.next.store(0, Ordering::Relaxed);
         // SAFETY: only the lifetime changes; all helpers are done with the job before this function returns.
         let lasting: Job<'static> = unsafe { std::mem::transmute(job) };
         // SAFETY: no helper is busy, see `Sync`.
@@ -94,7 +101,7 @@ impl Pool {
         self.shared.launch.fetch_add(1, Ordering::Release);
         // Unparking a thread that is awake is cheap, and one that is about to sleep wakes at once.
         self.helpers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
-        call(&job, 0, self.threads());
+        take_part(&self.shared, &job, 0);
         while self.shared.busy.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
         }
@@ -128,14 +135,28 @@ fn help(shared: &Shared, core: u64) {
         (seen, idle) = (launch, 0);
         // SAFETY: the caller waits for `busy` before it writes the job again, see `Sync`.
         if let Some(job) = unsafe { *shared.job.get() } {
-            call(&job, core, job.scratch.len() as u64);
+            take_part(shared, &job, core);
         }
         shared.busy.fetch_sub(1, Ordering::Release);
     }
 }
 
-fn call(job: &Job<'_>, core: u64, cores: u64) {
-    let scratch = usize::try_from(core).ok().and_then(|core| job.scratch.get(core));
+/// One thread's part of a launch: its own call, or the next share until none is left.
+fn take_part(shared: &Shared, job: &Job<'_>, thread: u64) {
+    if job.calls == job.scratch.len() as u64 {
+        return call(job, thread, thread, job.calls);
+    }
+    loop {
+        let share = shared.next.fetch_add(1, Ordering::Relaxed);
+        if share >= job.calls {
+            return;
+        }
+        call(job, thread, share, job.calls);
+    }
+}
+
+fn call(job: &Job<'_>, thread: u64, core: u64, cores: u64) {
+    let scratch = usize::try_from(thread).ok().and_then(|thread| job.scratch.get(thread));
     let scratch = scratch.expect("invariant: there is one scratch block per thread").start();
     // SAFETY: `CpuDevice::launch` checked that every buffer holds what the kernel asks for; operands and workspace are
     // separate mappings, aligned as the workload promises; scratch is this core's own; the code was compiled for this
