@@ -17,6 +17,8 @@ const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
 /// Largest block of transformed tiles, in the same unit.
 const PACK_TILES_PER_L2: u64 = 4;
+/// Steps of k that weights beyond the second-level cache are asked for ahead.
+const STREAMED_AHEAD: i64 = 32;
 /// Rows of a block of a stencil.
 const STENCIL_ROWS: u64 = 16;
 /// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
@@ -301,9 +303,11 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let tiles = tiles.div_ceil(tiles.div_ceil((lines / height.stride / rows).max(1)));
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
+    // Panels that do not stay in the second-level cache are read from beyond it for each block.
+    let streamed = 4 * view.weights_side(image).1.extent() * view.k.extent() > limits.l2_bytes;
     let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
     let wish: [(&str, Value); 16] = [
-        ("pf", 0.into()),
+        ("pf", if streamed { STREAMED_AHEAD } else { 0 }.into()),
         ("form", "direct".into()),
         ("vec", if image.image_is_a { "n" } else { "m" }.into()),
         ("vw", signed(limits.vector_bytes / 4).into()),
