@@ -475,4 +475,22 @@ mod tests {
         let forms = |plan: &SchedulePlan| plan.space.params()[plan.space.position("form").unwrap()].values.len();
         assert_eq!((forms(&plan), forms(&planned(&ieee))), (4, 2));
     }
+
+    #[test]
+    fn a_depthwise_convolution_is_a_stencil_with_one_choice() {
+        let spec = Conv2dSpec { groups: 12, ..Conv2dSpec::new(1, 12, 30, 14, 12, 3, 3) };
+        let plan = planned(&spec.workload().unwrap());
+        let changes = [
+            ("mt=32", "stencil_rows_used"),
+            ("pf=8", "stencil_unblocked"),
+            ("nv=2", "stencil_unblocked"),
+            ("pack_b=panel", "stencil_plain"),
+            ("tail=masked", "stencil_plain"),
+        ];
+        breaks(&plan, &plan.default, &changes);
+        assert_eq!(plan.default.name("form"), Some("stencil"));
+        // Two output channels per group share the pixels they read.
+        let shared = planned(&Conv2dSpec { k: 24, ..spec }.workload().unwrap());
+        assert_eq!(shared.default.name("form"), Some("direct"));
+    }
 }
