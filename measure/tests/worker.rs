@@ -66,6 +66,29 @@ fn candidates_are_compiled_verified_and_timed() {
 }
 
 #[test]
+fn free_weights_are_packed_once_and_timed_apart() {
+    let mut device = open("cpu", options());
+    let free = "conv2d n=1 c=40 h=12 w=12 k=48 r=3 s=3 pad=1 dtype=f32 free_w=1 math=fast";
+    let workload = Workload::parse(free).unwrap();
+    let (default, _) = schedules(&device, &workload, 0);
+    for (form, packing) in [("direct", "ahead"), ("direct", "panel"), ("winograd2", "ahead"), ("winograd4", "ahead")] {
+        let mut schedule = default.clone();
+        for (name, value) in [("mr", 3), ("th", 1), ("mt", 1)] {
+            schedule.set(name, value);
+        }
+        schedule.set("form", form);
+        schedule.set("pack_a", packing);
+        // Tiles of 3 pixels divide rows of 12 pixels, of 6 tiles and of 3 tiles.
+        schedule.set("tail", "-");
+        let measured = screen(&mut device, &workload, &schedule);
+        assert_eq!(measured.outcome, Outcome::Ok, "{schedule}: {:?}", measured.message);
+        assert_eq!(measured.prepack_ns > 0.0, packing == "ahead", "{schedule}");
+        device.hostile(&workload, &schedule).unwrap().unwrap_or_else(|failure| panic!("{schedule}: {failure}"));
+    }
+    assert_eq!(device.restarts(), 0);
+}
+
+#[test]
 fn a_schedule_of_another_space_is_a_compile_error() {
     let mut device = open("cpu", options());
     let schedule: Schedule = [("mr", 3.into())].into_iter().collect();

@@ -17,6 +17,8 @@ const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
 /// Largest block of transformed tiles, in the same unit.
 const PACK_TILES_PER_L2: u64 = 4;
+/// Steps of k that weights beyond the second-level cache are asked for ahead.
+const STREAMED_AHEAD: i64 = 32;
 /// Rows of a block of a stencil.
 const STENCIL_ROWS: u64 = 16;
 /// Steps of k whose copies fill a loop body: a reduction that is no longer can be unrolled whole.
@@ -301,9 +303,11 @@ fn default_direct(view: &ContractionView, image: &ImageView, target: &Target, sp
     let tiles = tiles.div_ceil(tiles.div_ceil((lines / height.stride / rows).max(1)));
     let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
     let free = view.is_free(view.weights_side(image).0);
+    // Panels that do not stay in the second-level cache are read from beyond it for each block.
+    let streamed = 4 * view.weights_side(image).1.extent() * view.k.extent() > limits.l2_bytes;
     let exact = width.pixels.is_multiple_of(pixels) && height.pixels.is_multiple_of(rows);
     let wish: [(&str, Value); 16] = [
-        ("pf", 0.into()),
+        ("pf", if streamed { STREAMED_AHEAD } else { 0 }.into()),
         ("form", "direct".into()),
         ("vec", if image.image_is_a { "n" } else { "m" }.into()),
         ("vw", signed(limits.vector_bytes / 4).into()),
@@ -470,5 +474,23 @@ mod tests {
         let ieee = Workload { math: MathMode::Ieee, ..filtered() };
         let forms = |plan: &SchedulePlan| plan.space.params()[plan.space.position("form").unwrap()].values.len();
         assert_eq!((forms(&plan), forms(&planned(&ieee))), (4, 2));
+    }
+
+    #[test]
+    fn a_depthwise_convolution_is_a_stencil_with_one_choice() {
+        let spec = Conv2dSpec { groups: 12, ..Conv2dSpec::new(1, 12, 30, 14, 12, 3, 3) };
+        let plan = planned(&spec.workload().unwrap());
+        let changes = [
+            ("mt=32", "stencil_rows_used"),
+            ("pf=8", "stencil_unblocked"),
+            ("nv=2", "stencil_unblocked"),
+            ("pack_b=panel", "stencil_plain"),
+            ("tail=masked", "stencil_plain"),
+        ];
+        breaks(&plan, &plan.default, &changes);
+        assert_eq!(plan.default.name("form"), Some("stencil"));
+        // Two output channels per group share the pixels they read.
+        let shared = planned(&Conv2dSpec { k: 24, ..spec }.workload().unwrap());
+        assert_eq!(shared.default.name("form"), Some("direct"));
     }
 }
