@@ -138,7 +138,7 @@ impl AttentionSchedule {
             accumulators: choice::int(schedule, "acc")?,
             short_exp: choice::word(schedule, "exp", &EXP)? == 1,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::int(schedule, "shares")?,
+            shares: choice::shares_of(schedule)?,
         })
     }
 }

@@ -42,6 +42,14 @@ pub fn store(schedule: &Schedule) -> Result<Store, String> {
     Ok(if word(schedule, "store", &STORES)? == 1 { Store::Stream } else { Store::Plain })
 }
 
+/// The shares of a loop for each core; schedules that do not say mean 1.
+///
+/// # Errors
+/// As [`int`].
+pub fn shares_of(schedule: &Schedule) -> Result<u64, String> {
+    schedule.get("shares").map_or(Ok(1), |_| int(schedule, "shares"))
+}
+
 /// The parameter `shares`: how often each core takes a share of a loop that `par` spreads over them.
 pub(crate) fn shares(space: &mut SpaceBuilder, target: &Target) {
     let several = target.key.threads > 1;

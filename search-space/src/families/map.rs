@@ -49,7 +49,7 @@ impl MapSchedule {
             outer: [Outer::Rows, Outer::Cols][choice::word(schedule, "outer", &OUTER)?],
             store: choice::store(schedule)?,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::int(schedule, "shares")?,
+            shares: choice::shares_of(schedule)?,
         })
     }
 }

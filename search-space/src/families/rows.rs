@@ -60,7 +60,7 @@ impl RowsSchedule {
             short_exp: choice::word(schedule, "exp", &EXP)? == 2,
             store: choice::store(schedule)?,
             parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::int(schedule, "shares")?,
+            shares: choice::shares_of(schedule)?,
         })
     }
 }
