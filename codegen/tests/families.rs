@@ -7,6 +7,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     clippy::print_stdout,
     reason = "a test may panic, print its seed and round its inputs"
 )]
@@ -118,22 +119,22 @@ fn all_targets(seed: u64, sample: fn(&mut ChaCha8Rng) -> Workload) {
 
 #[test]
 fn maps_agree_with_the_reference() {
-    all_targets(10_000, |rng| samples::map(rng));
+    all_targets(10_000, samples::map);
 }
 
 #[test]
 fn rows_agree_with_the_reference() {
-    all_targets(20_000, |rng| samples::rows(rng));
+    all_targets(20_000, samples::rows);
 }
 
 #[test]
 fn reductions_agree_with_the_reference() {
-    all_targets(30_000, |rng| samples::reduction(rng));
+    all_targets(30_000, samples::reduction);
 }
 
 #[test]
 fn attention_agrees_with_the_reference() {
-    all_targets(50_000, |rng| samples::attention(rng));
+    all_targets(50_000, samples::attention);
 }
 
 /// The same workload over elements of 16 bits or integers, where it allows.

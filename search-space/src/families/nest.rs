@@ -90,7 +90,7 @@ impl Nest {
         // A kind all of whose axes have extent 1 keeps one of them, so that rows and columns always exist.
         for kind in [false, true] {
             let has = |axis: &usize| reduced[*axis] == kind;
-            if !groups.iter().flatten().any(|axis| has(axis))
+            if !groups.iter().flatten().any(&has)
                 && let Some(axis) = (0..extents.len()).find(has)
             {
                 groups.push(vec![axis]);

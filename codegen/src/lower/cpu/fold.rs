@@ -203,7 +203,7 @@ impl Lowering<'_> {
     }
 
     /// Vectors along the folded dimension `dim`, the last one partial.
-    fn chunks(&mut self, of: &Folded, dim: usize, coords: &mut Vec<Index>, state: &mut Partials) {
+    fn chunks(&mut self, of: &Folded, dim: usize, coords: &mut [Index], state: &mut Partials) {
         let lanes = i64::from(of.vectors.lanes);
         let extent = of.work.shape[dim].clone();
         let whole = extent.clone().floor_div(lanes);
