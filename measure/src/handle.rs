@@ -236,6 +236,7 @@ impl DeviceHandle {
             match worker.call(&load, Patience::Total(self.options.load_timeout)) {
                 Ok((loaded, Reply::Loaded(loading))) => {
                     worker = loaded;
+                    tracing::debug!(device = %self.spec, ?loading, waited = ?self.waited, "loaded a workload");
                     self.loading = loading;
                 }
                 Ok((loaded, reply)) => {

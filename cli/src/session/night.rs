@@ -385,7 +385,9 @@ impl Night<'_> {
         let loading = &breakdown.loading;
         if loading.total_ns > 0 {
             standing.reload = nanos(loading.total_ns.saturating_sub(loading.spared_ns));
-            standing.case = standing.case.max(nanos(loading.case_ns));
+            if loading.case_ns > 0 {
+                standing.case = nanos(loading.case_ns);
+            }
         }
         result.spent += Spent { compile, verify, time: nanos(breakdown.time_ns), finals: Duration::ZERO };
         standing.prepared += compile + nanos(breakdown.verify_ns);
