@@ -1,6 +1,7 @@
 //! The tuner's side of a device: one worker at a time, replaced when a candidate takes it down.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use search_space::{Outcome, Schedule, Workload};
@@ -8,9 +9,9 @@ use search_space::{Outcome, Schedule, Workload};
 use crate::Error;
 use crate::device::{DeviceSpec, Failure, Identity, KernelInfo, Peak};
 use crate::protocol::finals::{self, Entry, Stage};
-use crate::protocol::{Finalist, FinalistRole, Finals, FinalsOptions, Measured, ScreenOptions};
+use crate::protocol::{Finalist, FinalistRole, Finals, FinalsOptions, Loading, Measured, ScreenOptions};
 use crate::resource::Resource;
-use crate::worker::message::{EntryBlocks, Reply, Request};
+use crate::worker::message::{EntryBlocks, Reply, Request, ShelfAt};
 use crate::worker::{Lost, Patience, Worker, WorkerOptions};
 
 /// An open device.
@@ -26,6 +27,10 @@ pub struct DeviceHandle {
     /// Key of the workload the present worker has loaded.
     loaded: Option<String>,
     resource: Resource,
+    /// Where each worker leaves what it computed for the next one; `None` where the system has no such files.
+    shelf: Option<OwnedFd>,
+    /// What the last request spent on loading its workload.
+    loading: Loading,
     /// How long the last request waited for the resource.
     waited: Duration,
     /// Workers started so far.
@@ -43,7 +48,8 @@ impl DeviceHandle {
     ///
     /// [`Error::Spawn`] when the worker cannot be started, [`Error::Open`] when the device does not open.
     pub fn open(spec: &DeviceSpec, options: WorkerOptions) -> Result<DeviceHandle, Error> {
-        let worker = Worker::start(spec, &options)?;
+        let shelf = memory_file();
+        let worker = Worker::start(spec, &options, shelf.as_ref().map(AsFd::as_fd))?;
         let resource = Resource::open(&worker.identity.resource)?;
         Ok(DeviceHandle {
             spec: spec.clone(),
@@ -52,6 +58,8 @@ impl DeviceHandle {
             worker: Some(worker),
             loaded: None,
             resource,
+            shelf,
+            loading: Loading::default(),
             waited: Duration::ZERO,
             started: 1,
             failures: 0,
@@ -122,6 +130,7 @@ impl DeviceHandle {
             tracing::warn!(outcome = %measured.outcome, %schedule, message = measured.message.as_deref().unwrap_or(""),
                 "first candidate that failed in this way");
         }
+        measured.breakdown.loading = self.loading;
         measured.breakdown.wait_ns = nanos(self.waited);
         measured.breakdown.round_trip_ns = nanos(start.elapsed().saturating_sub(self.waited));
         Ok(measured)
@@ -213,6 +222,7 @@ impl DeviceHandle {
         let start = Instant::now();
         let _held = self.resource.hold(self.options.resource_timeout)?;
         self.waited = start.elapsed();
+        self.loading = Loading::default();
         if self.worker.as_ref().is_some_and(Worker::is_bloated) {
             tracing::debug!(device = %self.spec, "replacing a worker that grew");
             self.retire();
@@ -220,9 +230,15 @@ impl DeviceHandle {
         let mut worker = self.worker()?;
         let key = workload.key();
         if self.loaded.as_deref() != Some(&key) {
-            let load = Request::Load { workload: key.clone(), round: u64::from(self.started) };
+            let shelf = self.shelf.as_ref().map(AsRawFd::as_raw_fd);
+            let shelf = shelf.map(|fd| ShelfAt { fd, most_bytes: self.options.shelf_bytes });
+            let load = Request::Load { workload: key.clone(), round: u64::from(self.started), shelf };
             match worker.call(&load, Patience::Total(self.options.load_timeout)) {
-                Ok((loaded, Reply::Loaded)) => worker = loaded,
+                Ok((loaded, Reply::Loaded(loading))) => {
+                    worker = loaded;
+                    tracing::debug!(device = %self.spec, ?loading, waited = ?self.waited, "loaded a workload");
+                    self.loading = loading;
+                }
                 Ok((loaded, reply)) => {
                     self.worker = Some(loaded);
                     let message = match reply {
@@ -271,7 +287,7 @@ impl DeviceHandle {
             return Ok(worker);
         }
         self.loaded = None;
-        let worker = Worker::start(&self.spec, &self.options)?;
+        let worker = Worker::start(&self.spec, &self.options, self.shelf.as_ref().map(AsFd::as_fd))?;
         self.started += 1;
         Ok(worker)
     }
@@ -339,6 +355,14 @@ impl Stage for Arena<'_> {
     fn hostile(&mut self, schedule: &Schedule) -> Result<Result<(), Failure>, Error> {
         Ok(self.device.hostile(self.workload, schedule)?.map(|_| ()))
     }
+}
+
+/// A file that lives in memory, has no name, and goes when the last process that has it open does.
+fn memory_file() -> Option<OwnedFd> {
+    // SAFETY: a plain system call with a valid string.
+    let fd = unsafe { libc::memfd_create(c"tilewright-cases".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: the descriptor was made a moment ago and nobody else owns it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn nanos(duration: Duration) -> u64 {

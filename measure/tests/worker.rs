@@ -469,3 +469,33 @@ fn a_candidate_does_not_run_before_its_tuner_says_so() {
     let measured = device.measure_when(&workload, &default, &ScreenOptions::default(), &mut || true).unwrap();
     assert_eq!(measured.outcome, Outcome::Crash);
 }
+
+#[test]
+fn a_fresh_worker_finds_what_the_one_before_it_computed() {
+    let mut device = open("fixture:crash/2", options());
+    let DeviceSpec::Fixture(rule) = device.spec().clone() else { unreachable!() };
+    let workload = matmul(96);
+    let (_, drawn) = schedules(&device, &workload, 40);
+    let good = drawn.iter().find(|schedule| rule.fault_of(schedule).is_none()).unwrap();
+    let bad = drawn.iter().find(|schedule| rule.fault_of(schedule).is_some()).unwrap();
+    let loading = |device: &mut DeviceHandle, workload: &Workload| {
+        let measured = screen(device, workload, good);
+        assert_eq!(measured.outcome, Outcome::Ok, "{:?}", measured.message);
+        measured.breakdown.loading
+    };
+    let first = loading(&mut device, &workload);
+    assert!(first.case_ns > 0 && first.spared_ns >= first.case_ns && first.total_ns > first.spared_ns, "{first:?}");
+    assert_eq!(loading(&mut device, &workload).total_ns, 0, "it is loaded");
+    assert_eq!(screen(&mut device, &workload, bad).outcome, Outcome::Crash);
+    let second = loading(&mut device, &workload);
+    assert!(second.total_ns > 0 && second.spared_ns == 0 && second.case_ns == 0, "{second:?}");
+    // What is kept is that of one workload.
+    let other = matmul(97);
+    assert!(loading(&mut device, &other).case_ns > 0);
+    assert!(loading(&mut device, &workload).case_ns > 0);
+
+    let mut device = open("fixture:crash/2", WorkerOptions { shelf_bytes: 1 << 10, ..options() });
+    assert_eq!(loading(&mut device, &workload).spared_ns, 0, "more than may be kept");
+    assert_eq!(screen(&mut device, &workload, bad).outcome, Outcome::Crash);
+    assert!(loading(&mut device, &workload).case_ns > 0);
+}

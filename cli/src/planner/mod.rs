@@ -67,12 +67,16 @@ pub struct Standing {
     pub trials: u64,
     /// Trials of this run.
     pub trials_now: u64,
-    /// Time that the trials of this run took.
+    /// Time that the trials of this run took, loading the workload aside.
     pub spent: Duration,
     /// Compiling and verifying in this run.
     pub prepared: Duration,
     /// What changing to this workload costs, as seen last.
     pub load: Duration,
+    /// What loading it costs a fresh worker that finds what others left for it.
+    pub reload: Duration,
+    /// What the first hostile check costs beside its runs.
+    pub case: Duration,
     /// Nothing is left to try, or the device or the workload failed.
     pub ended: bool,
 }
@@ -127,12 +131,17 @@ impl Standing {
         if self.best().is_none() {
             return Duration::ZERO;
         }
+        let prepare = mean(self.prepared, self.trials_now);
+        let batch = self.final_batch();
+        if candidates == 0 {
+            // The default is timed and checked in the worker that there is.
+            return 2 * prepare + self.case + options.select_blocks.min(LEAST_BLOCKS) * batch;
+        }
         let tests = options.test_workers.max(1);
         let entries = to_u32(candidates) + 1;
         // One worker for the choice, others for the tests; a hostile check of the chosen one and of the default.
-        let prepare = mean(self.prepared, self.trials_now);
-        let prepared = (entries + 2 * tests + 2) * prepare + (1 + tests) * (WORKER_START + self.load);
-        let batch = self.final_batch();
+        let fresh = (1 + tests) * (WORKER_START + self.reload);
+        let prepared = (entries + 2 * tests + 2) * prepare + fresh + self.case;
         let blocks = |select: u32, test: u32| (entries * select + 2 * tests * test) * batch;
         let most = blocks(options.select_blocks, options.test_blocks);
         let least = blocks(options.select_blocks.min(LEAST_BLOCKS), options.test_blocks.min(LEAST_BLOCKS));

@@ -141,3 +141,16 @@ fn the_first_split_adds_up() {
     assert!((split.iter().sum::<f64>() - 10.0).abs() < 1e-9 && split[0] > split[1], "{split:?}");
     assert_eq!(first_split(10 * S, &[0.0, 0.0]), [5.0, 5.0]);
 }
+
+#[test]
+fn a_final_counts_what_loading_costs_a_fresh_worker() {
+    let options = FinalsOptions::default();
+    let light = standing(1, 1e-3, 0.0, 10);
+    // Changing to the workload takes longer, but fresh workers find what was computed then.
+    let heavy = Standing { load: 60 * S, reload: S, case: 7 * S, ..light.clone() };
+    let more = |candidates| heavy.final_time(&options, candidates) - light.final_time(&options, candidates);
+    assert_eq!(more(1), (1 + options.test_workers) * S + 7 * S);
+    // A default without rivals is timed where it is loaded already.
+    assert_eq!(more(0), 7 * S);
+    assert!(light.final_time(&options, 0) < light.final_time(&options, 1) / 3);
+}

@@ -356,8 +356,9 @@ impl Night<'_> {
             "trial"
         );
         self.account(running, &candidate, &measured, told, first);
+        let loading = Duration::from_nanos(measured.breakdown.loading.total_ns);
         running.due = Some((candidate, measured, told));
-        running.standing.spent += self.clock.now().saturating_sub(start);
+        running.standing.spent += self.clock.now().saturating_sub(start + loading);
         let result = &running.result;
         if result.trials_now >= HOPELESS
             && !result.outcomes.contains_key(&Outcome::Ok)
@@ -380,6 +381,13 @@ impl Night<'_> {
             // Before the first candidate of a turn the worker computes what every other is compared with.
             standing.load = nanos(breakdown.round_trip_ns.saturating_sub(breakdown.total_ns));
             verify += standing.load;
+        }
+        let loading = &breakdown.loading;
+        if loading.total_ns > 0 {
+            standing.reload = nanos(loading.total_ns.saturating_sub(loading.spared_ns));
+            if loading.case_ns > 0 {
+                standing.case = nanos(loading.case_ns);
+            }
         }
         result.spent += Spent { compile, verify, time: nanos(breakdown.time_ns), finals: Duration::ZERO };
         standing.prepared += compile + nanos(breakdown.verify_ns);

@@ -21,6 +21,9 @@ use super::{Comparison, Finalist, FinalistRole, Finals, FinalsOptions, Verdict};
 use crate::device::{Failure, KernelInfo};
 use crate::worker::message::EntryBlocks;
 
+/// Blocks in which a default without rivals is timed.
+const LONE_BLOCKS: u32 = 8;
+
 /// An entry to be timed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
@@ -88,7 +91,12 @@ pub(crate) fn decide<S: Stage>(
     let everyone: Vec<usize> = (0..run.entries.len()).collect();
     let select_s = options.budget_s / 2.0;
     let test_s = options.budget_s / 2.0 / f64::from(options.test_workers.max(1));
-    let chosen_from = run.time(&everyone, options.select_blocks, 0, select_s)?;
+    // The default alone is compared with nothing, so that nothing can favour it: any worker will do, and few blocks.
+    let (first, blocks) = match everyone.len() {
+        1 => (Where::Present, options.select_blocks.min(LONE_BLOCKS)),
+        _ => (Where::Fresh, options.select_blocks),
+    };
+    let chosen_from = run.time(&everyone, first, blocks, 0, select_s)?;
     if run.alive(default) {
         run.check(default)?;
     }
@@ -109,7 +117,7 @@ pub(crate) fn decide<S: Stage>(
         testing.extend(incumbent.filter(|incumbent| *incumbent != best && run.alive(*incumbent)));
         let mut tests = Vec::new();
         for worker in 0..options.test_workers.max(1) {
-            tests.push(run.time(&testing, options.test_blocks, 1 + u64::from(worker), test_s)?);
+            tests.push(run.time(&testing, Where::Fresh, options.test_blocks, 1 + u64::from(worker), test_s)?);
         }
         if !run.alive(best) || !run.alive(default) {
             continue;
@@ -134,6 +142,13 @@ pub(crate) fn decide<S: Stage>(
     }
 }
 
+/// In which worker entries are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Fresh,
+    Present,
+}
+
 /// A final under way.
 struct Run<'a, S> {
     entries: Vec<Finalist>,
@@ -147,11 +162,12 @@ impl<S: Stage> Run<'_, S> {
         self.entries[position].outcome == Outcome::Ok
     }
 
-    /// Times `positions` in a fresh worker; entries that fail leave the final. Whoever takes the worker down is named
+    /// Times `positions` in one worker; entries that fail leave the final. Whoever takes the worker down is named
     /// by it, and the others start over in another worker.
     fn time(
         &mut self,
         positions: &[usize],
+        mut place: Where,
         blocks: u32,
         salt: u64,
         budget_s: f64,
@@ -167,8 +183,10 @@ impl<S: Stage> Run<'_, S> {
             if entries.is_empty() {
                 return Ok(Vec::new());
             }
-            self.stage.fresh();
-            self.workers += 1;
+            if std::mem::replace(&mut place, Where::Fresh) == Where::Fresh {
+                self.stage.fresh();
+                self.workers += 1;
+            }
             let seed = self.options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ salt;
             match self.stage.blocks(&entries, blocks, seed, budget_s)? {
                 Ok(timed) => {

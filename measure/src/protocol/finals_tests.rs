@@ -194,3 +194,20 @@ fn the_incumbent_is_compared_with_the_winner() {
     let over = finals.over_incumbent.unwrap();
     assert!((over.speedup - 1.6).abs() < 0.05 && over.low > 1.0, "{over:?}");
 }
+
+#[test]
+fn a_default_without_rivals_is_timed_and_checked_in_the_worker_that_there_is() {
+    let lone = || vec![Finalist::new(FinalistRole::Default, [("i", 0.into())].into_iter().collect())];
+    let mut night = Night::new(1, vec![1e6]);
+    let finals = decide(lone(), &mut night, &options(1)).unwrap();
+    assert_eq!(finals.verdict, Verdict::NoGain { entry: 0, best: None });
+    assert_eq!((finals.workers, night.hostile_calls), (0, 1));
+    assert_eq!(u32::try_from(finals.entries[0].samples_ns.len()).unwrap(), LONE_BLOCKS);
+    // The hostile check still counts, and a worker that dies is replaced.
+    let mut night = Night { hostile_fails: vec![0], ..Night::new(1, vec![1e6]) };
+    let finals = decide(lone(), &mut night, &options(1)).unwrap();
+    assert!(matches!(finals.verdict, Verdict::NoDefault { .. }));
+    let mut night = Night { takes_worker_down: Some(0), ..Night::new(1, vec![1e6]) };
+    let finals = decide(lone(), &mut night, &options(1)).unwrap();
+    assert_eq!(finals.entries[0].outcome, Outcome::Timeout);
+}

@@ -67,6 +67,20 @@ pub struct Breakdown {
     pub round_trip_ns: u64,
     /// Waiting for another process that uses the same resource.
     pub wait_ns: u64,
+    /// Loading the workload, when the worker had not; not part of `total_ns`.
+    #[serde(default)]
+    pub loading: Loading,
+}
+
+/// What loading a workload took, in nanoseconds, and what of that is not needed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loading {
+    /// All of it; `0` when nothing was loaded.
+    pub total_ns: u64,
+    /// The part that the next worker for the workload is spared, because its result was left for it.
+    pub spared_ns: u64,
+    /// Computing one more case of the checks; `0` when none was computed.
+    pub case_ns: u64,
 }
 
 /// What became of one candidate.

@@ -5,12 +5,15 @@ use rand_chacha::ChaCha8Rng;
 use search_space::workload::DType;
 use search_space::{Workload, reference};
 
-use super::inputs::Inputs;
+use super::inputs::{Inputs, decode, decode_one, encode, width};
+use super::shelf::Bytes;
 use super::tolerance::Tolerance;
 
 /// Most chosen points, and most multiply-adds spent on them: some tenth of a second.
 pub(super) const MAX_POINTS: usize = 1 << 12;
 const POINT_MADDS: u64 = 1 << 24;
+/// Elements of a full comparison that are decoded together.
+const BLOCK: usize = 1 << 12;
 
 /// How values are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,9 +30,10 @@ pub(super) enum Class {
 pub(super) struct Expected {
     dtype: DType,
     class: Class,
-    /// `None`: the values are the whole buffer. Otherwise the positions they belong to.
-    positions: Option<Vec<usize>>,
-    values: Vec<f64>,
+    /// `None`: the values are the whole buffer. Otherwise the positions they belong to, 64 bits each.
+    positions: Option<Bytes>,
+    /// As `f64`.
+    values: Bytes,
 }
 
 impl Expected {
@@ -46,44 +50,94 @@ impl Expected {
         let data = inputs.values();
         if super::workload_madds(workload) <= full_madds {
             let mut outputs = reference::evaluate(workload, &data).map_err(|error| error.to_string())?;
-            return Ok(Expected { dtype, class, positions: None, values: outputs.swap_remove(0) });
+            let values = Bytes::Own(encode(DType::F64, &mut outputs.swap_remove(0)));
+            return Ok(Expected { dtype, class, positions: None, values });
         }
         let points = points(workload, most_points);
-        let values = reference::evaluate_points(workload, &data, &points).map_err(|error| error.to_string())?;
+        let mut values = reference::evaluate_points(workload, &data, &points).map_err(|error| error.to_string())?;
         let position = |point: &Vec<u64>| {
             let address = reference::output_address(workload, output, point).and_then(|at| usize::try_from(at).ok());
-            address.ok_or_else(|| format!("point {point:?} is outside the output"))
+            let address = address.ok_or_else(|| format!("point {point:?} is outside the output"))?;
+            Ok((address as u64).to_ne_bytes())
         };
-        let positions = points.iter().map(position).collect::<Result<Vec<usize>, String>>()?;
-        Ok(Expected { dtype, class, positions: Some(positions), values })
+        let positions = points.iter().map(position).collect::<Result<Vec<[u8; 8]>, String>>()?;
+        let positions = Some(Bytes::Own(positions.into_flattened()));
+        Ok(Expected { dtype, class, positions, values: Bytes::Own(encode(DType::F64, &mut values)) })
     }
 
-    /// Compares the output's buffer; elements in `gaps` are not compared.
-    pub(super) fn compare(&self, found: &[f64], gaps: &[bool], name: impl Fn(usize) -> String) -> Result<(), String> {
+    /// Positions, which are none where all is compared, and values.
+    pub(super) fn parts(&self) -> [&[u8]; 2] {
+        [self.positions.as_ref().map_or(&[], |positions| &positions[..]), &self.values]
+    }
+
+    /// What [`Expected::new`] gave, from its parts; `None` when they do not fit.
+    pub(super) fn restore(workload: &Workload, class: Class, [positions, values]: [Bytes; 2]) -> Option<Expected> {
+        let output = workload.outputs()[0];
+        let full = positions.is_empty();
+        let wanted =
+            if full { usize::try_from(workload.operand_len(output)).ok()?.checked_mul(8)? } else { positions.len() };
+        let positions = if full { None } else { Some(positions) };
+        let expected = Expected { dtype: workload.operands[output].dtype, class, positions, values };
+        (expected.values.len() == wanted).then_some(expected)
+    }
+
+    /// Compares the bytes of the output's buffer; elements in `gaps` are not compared.
+    pub(super) fn compare(&self, found: &[u8], gaps: &[bool], name: impl Fn(usize) -> String) -> Result<(), String> {
         let mut first = None;
         let mut wrong = 0u64;
-        let mut look = |at: usize, wanted: f64| {
-            let is = found.get(at).copied().unwrap_or(f64::NAN);
+        let mut look = |at: usize, is: f64, wanted: f64| {
             if !self.agree(is, wanted) {
                 wrong += 1;
                 first.get_or_insert((at, is, wanted));
             }
         };
+        let values = self.values.as_chunks::<8>().0;
         match &self.positions {
-            None => self.values.iter().enumerate().for_each(|(at, wanted)| {
-                if !gaps.get(at).copied().unwrap_or(false) {
-                    look(at, *wanted);
+            None => {
+                // Block by block, as decoding the whole buffer would cost more memory traffic than comparing.
+                let width = width(self.dtype);
+                for (start, block) in (0..values.len()).step_by(BLOCK).zip(values.chunks(BLOCK)) {
+                    let bytes = found.get(start * width..).unwrap_or(&[]);
+                    let is = decode(self.dtype, &bytes[..bytes.len().min(block.len() * width)]);
+                    if gaps.is_empty() && self.all_agree(&is, block) {
+                        continue;
+                    }
+                    let is = is.into_iter().chain(std::iter::repeat(f64::NAN));
+                    for ((at, wanted), is) in (start..).zip(block).zip(is) {
+                        if !gaps.get(at).copied().unwrap_or(false) {
+                            look(at, is, f64::from_ne_bytes(*wanted));
+                        }
+                    }
                 }
+            }
+            Some(positions) => positions.as_chunks::<8>().0.iter().zip(values).for_each(|(at, wanted)| {
+                let at = usize::try_from(u64::from_ne_bytes(*at)).unwrap_or(usize::MAX);
+                let is = decode_one(self.dtype, found, at).unwrap_or(f64::NAN);
+                look(at, is, f64::from_ne_bytes(*wanted));
             }),
-            Some(positions) => positions.iter().zip(&self.values).for_each(|(at, wanted)| look(*at, *wanted)),
         }
         match first {
             None => Ok(()),
             Some((at, is, wanted)) => {
-                let of = self.values.len();
+                let of = values.len();
                 Err(format!("{} is {is}, expected {wanted}; {wrong} of {of} compared elements differ", name(at)))
             }
         }
+    }
+
+    /// Whether all elements agree, without a look at those that need one: false says nothing.
+    fn all_agree(&self, is: &[f64], wanted: &[[u8; 8]]) -> bool {
+        let Tolerance { absolute, relative } = match self.class {
+            Class::Bits => Tolerance { absolute: 0.0, relative: 0.0 },
+            Class::Within(tolerance) => tolerance,
+        };
+        // No way out of the loop, so that it works on many elements at once. What is not finite is never near.
+        is.len() == wanted.len()
+            && is.iter().zip(wanted).fold(true, |all, (is, wanted)| {
+                let wanted = f64::from_ne_bytes(*wanted);
+                let off = (is - wanted).abs();
+                all & (off <= absolute + relative * wanted.abs()) & (off < f64::INFINITY)
+            })
     }
 
     fn agree(&self, is: f64, wanted: f64) -> bool {
@@ -93,16 +147,15 @@ impl Expected {
         if wanted.is_nan() || is.is_nan() {
             return wanted.is_nan() == is.is_nan();
         }
-        if is == self.dtype.round(wanted) {
-            return true;
+        let Class::Within(Tolerance { absolute, relative }) = self.class else {
+            return is == self.dtype.round(wanted);
+        };
+        if !is.is_finite() || !wanted.is_finite() {
+            return is == self.dtype.round(wanted);
         }
-        match self.class {
-            Class::Bits => false,
-            Class::Within(Tolerance { absolute, relative }) => {
-                let allowed = absolute + relative * wanted.abs() + self.dtype.unit(wanted);
-                is.is_finite() && wanted.is_finite() && (is - wanted).abs() <= allowed
-            }
-        }
+        let (off, allowed) = ((is - wanted).abs(), absolute + relative * wanted.abs());
+        // Rounding takes longer than all the rest and is seldom needed.
+        off <= allowed || is == self.dtype.round(wanted) || off <= allowed + self.dtype.unit(wanted)
     }
 }
 

@@ -5,13 +5,54 @@ use rand_chacha::ChaCha8Rng;
 use search_space::Workload;
 use search_space::workload::{AxisKind, DType, EpilogueStep, MathMode, Op};
 
+use super::shelf::Bytes;
 use super::sketch::{Addresses, for_each_point};
 use super::tolerance::shift;
 use crate::device::{Device, Failure};
 
-/// Buffers of every operand that is read, in operand order.
+/// The bytes of every operand that is read, in operand order.
+#[derive(Clone, Debug)]
+pub struct InputBytes {
+    buffers: Vec<(usize, Bytes)>,
+}
+
+impl InputBytes {
+    /// Takes the bytes of every operand that `workload` reads; `None` when they do not fit.
+    pub(super) fn new(workload: &Workload, parts: impl ExactSizeIterator<Item = Bytes>) -> Option<InputBytes> {
+        let operands = workload.inputs();
+        if parts.len() != operands.len() {
+            return None;
+        }
+        let fits = |(operand, bytes): &(usize, Bytes)| {
+            workload.operand_len(*operand).checked_mul(workload.operands[*operand].dtype.bytes())
+                == Some(bytes.len() as u64)
+        };
+        let buffers: Vec<(usize, Bytes)> = operands.into_iter().zip(parts).collect();
+        buffers.iter().all(fits).then_some(InputBytes { buffers })
+    }
+
+    /// Writes all buffers to a device.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails.
+    pub fn write<D: Device>(&self, device: &mut D, memory: &mut D::Memory) -> Result<(), Failure> {
+        self.buffers.iter().try_for_each(|(operand, bytes)| device.write(memory, *operand, bytes))
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.buffers.iter().map(|(_, bytes)| &bytes[..])
+    }
+
+    /// Whether the bytes lie in a shelf.
+    pub(super) fn is_kept(&self) -> bool {
+        self.buffers.iter().all(|(_, bytes)| matches!(bytes, Bytes::Mapped { .. }))
+    }
+}
+
+/// Buffers of every operand that is read, in operand order, while expected values are computed from them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Inputs {
+pub(super) struct Inputs {
     /// Position of the operand, its elements as `f64`, and its bytes.
     buffers: Vec<(usize, Vec<f64>, Vec<u8>)>,
 }
@@ -95,13 +136,19 @@ impl Inputs {
                 }
             }
             let last = values.len() - 1;
-            for special in &specials {
-                values[rng.random_range(0..=last)] = *special;
+            let mut places: Vec<usize> = specials.iter().map(|_| rng.random_range(0..=last)).collect();
+            for (place, special) in places.iter().zip(&specials) {
+                values[*place] = *special;
             }
             for end in [0, last] {
                 values[end] = specials[rng.random_range(0..specials.len())];
+                places.push(end);
             }
-            *bytes = encode(dtype, values);
+            let width = width(dtype);
+            for place in places {
+                let element = encode(dtype, &mut values[place..=place]);
+                bytes[place * width..][..width].copy_from_slice(&element);
+            }
             poison_gaps(workload, *operand, values, bytes);
         }
         Ok(inputs)
@@ -117,13 +164,9 @@ impl Inputs {
         self.buffers.iter().find(|(position, ..)| *position == operand).map(|(_, values, _)| values.as_slice())
     }
 
-    /// Writes all buffers to a device.
-    ///
-    /// # Errors
-    ///
-    /// When the device fails.
-    pub fn write<D: Device>(&self, device: &mut D, memory: &mut D::Memory) -> Result<(), Failure> {
-        self.buffers.iter().try_for_each(|(operand, _, bytes)| device.write(memory, *operand, bytes))
+    /// What the device is given; the elements as `f64`, twice as many bytes and more, are dropped.
+    pub(super) fn into_bytes(self) -> InputBytes {
+        InputBytes { buffers: self.buffers.into_iter().map(|(i, _, bytes)| (i, Bytes::Own(bytes))).collect() }
     }
 
     fn generate(
@@ -139,12 +182,14 @@ impl Inputs {
             let dtype = workload.operands[operand].dtype;
             let length = usize::try_from(workload.operand_len(operand));
             let length = length.map_err(|_| format!("operand {:?} is too large", workload.operands[operand].name))?;
-            let mut values: Vec<f64> = (0..length.min(PERIOD)).map(|_| element(dtype, &mut rng)).collect();
-            while values.len() < length {
-                values.extend_from_within(..PERIOD.min(length - values.len()));
+            let mut block: Vec<f64> = (0..length.min(PERIOD)).map(|_| element(dtype, &mut rng)).collect();
+            shape.apply_to_each(workload, operand, &mut block);
+            let block_bytes = encode(dtype, &mut block);
+            let mut values = repeat(block, length);
+            let mut bytes = repeat(block_bytes, length * width(dtype));
+            if shape.apply(workload, operand, &mut values) {
+                bytes = encode(dtype, &mut values);
             }
-            shape.apply(workload, operand, &mut values);
-            let mut bytes = encode(dtype, &mut values);
             poison_gaps(workload, operand, &mut values, &mut bytes);
             buffers.push((operand, values, bytes));
         }
@@ -152,9 +197,28 @@ impl Inputs {
     }
 }
 
-/// Elements after which inputs repeat, as random numbers take longer than large kernels: a prime, so that no row,
-/// tile or stride of a usual size meets its own repetition.
-const PERIOD: usize = 4_194_301;
+/// Elements after which inputs repeat, as random numbers take longer than large kernels. A prime: rows repeat only
+/// after that many of them, so that no two rows, tiles or operands are alike, and a kernel that reads the wrong element
+/// gets the right value only when it is off by a multiple of this, which no row, tile or stride of a usual size is.
+const PERIOD: usize = 1_048_573;
+
+/// `block` laid end to end until there are `length` elements.
+fn repeat<T: Copy>(mut block: Vec<T>, length: usize) -> Vec<T> {
+    let period = block.len();
+    if period == 0 || period >= length {
+        return block;
+    }
+    block.reserve_exact(length - period);
+    while block.len() < length {
+        block.extend_from_within(..period.min(length - block.len()));
+    }
+    block
+}
+
+/// Bytes of one element.
+pub(super) fn width(dtype: DType) -> usize {
+    usize::try_from(dtype.bytes()).unwrap_or(1)
+}
 
 /// What is done to random values so that a check sees more.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -171,20 +235,26 @@ enum Shape {
 }
 
 impl Shape {
-    fn apply(self, workload: &Workload, operand: usize, values: &mut [f64]) {
-        let factors = workload.factors();
-        if self == Shape::Plain || !factors.contains(&operand) {
+    /// What is done to each element wherever it is.
+    fn apply_to_each(self, workload: &Workload, operand: usize, values: &mut [f64]) {
+        if self == Shape::Plain || !workload.factors().contains(&operand) {
             return;
         }
         let dtype = workload.operands[operand].dtype;
         if workload.op == Op::ContractMax && dtype != DType::U8 {
             values.iter_mut().for_each(|value| *value = -value.abs());
         }
-        if !dtype.is_float() {
-            return;
-        }
-        if workload.op == Op::Map && workload.epilogue.contains(&EpilogueStep::Log) {
+        if dtype.is_float() && workload.op == Op::Map && workload.epilogue.contains(&EpilogueStep::Log) {
             values.iter_mut().for_each(|value| *value = value.abs());
+        }
+    }
+
+    /// What is done to elements according to where they are; whether that was anything.
+    fn apply(self, workload: &Workload, operand: usize, values: &mut [f64]) -> bool {
+        let factors = workload.factors();
+        let float = workload.operands[operand].dtype.is_float();
+        if self == Shape::Plain || !float || !factors.contains(&operand) {
+            return false;
         }
         let moved = |row: u64| {
             let most = shift(workload.acc);
@@ -205,7 +275,7 @@ impl Shape {
                 });
             }
             Op::Attention { scale, .. } if self == Shape::Hostile && scale.get() != 0.0 => {
-                let Ok(axes) = workload.attention_axes() else { return };
+                let Ok(axes) = workload.attention_axes() else { return false };
                 match factors.iter().position(|factor| *factor == operand) {
                     // Every point of these axes has its first column replaced.
                     Some(0) => {
@@ -213,11 +283,12 @@ impl Shape {
                         change(workload, operand, values, &[axes.m], &heads, |row, _| moved(row) / scale.get());
                     }
                     Some(1) => change(workload, operand, values, &outer, &[axes.n], |_, _| 1.0),
-                    _ => {}
+                    _ => return false,
                 }
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 }
 
@@ -296,6 +367,22 @@ pub(super) fn poison(dtype: DType) -> Vec<u8> {
     }
 }
 
+/// Whether any element is poison.
+pub(super) fn holds_poison(dtype: DType, bytes: &[u8]) -> bool {
+    fn any<const N: usize>(bytes: &[u8], poison: &[u8]) -> bool {
+        let (elements, ([poison, ..], _)) = (bytes.as_chunks::<N>().0, poison.as_chunks::<N>()) else { return false };
+        // Without a way out in the inner loop, so that it works on many elements at once.
+        elements.chunks(1 << 10).any(|block| block.iter().fold(false, |found, element| found | (element == poison)))
+    }
+    let poison = poison(dtype);
+    match poison.len() {
+        1 => any::<1>(bytes, &poison),
+        2 => any::<2>(bytes, &poison),
+        4 => any::<4>(bytes, &poison),
+        _ => any::<8>(bytes, &poison),
+    }
+}
+
 /// Rounds values to the element type and gives their bytes.
 #[expect(clippy::cast_possible_truncation, reason = "rounding to the element type is the point")]
 pub(super) fn encode(dtype: DType, values: &mut [f64]) -> Vec<u8> {
@@ -338,6 +425,12 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::I8 => bytes.iter().map(|b| f64::from(b.cast_signed())).collect(),
         DType::U8 => bytes.iter().map(|b| f64::from(*b)).collect(),
     }
+}
+
+/// One element as `f64`.
+pub(super) fn decode_one(dtype: DType, bytes: &[u8], at: usize) -> Option<f64> {
+    let width = width(dtype);
+    decode(dtype, bytes.get(at.checked_mul(width)?..)?.get(..width)?).first().copied()
 }
 
 /// The bits of the nearest bfloat16 value: the upper half of a binary32.

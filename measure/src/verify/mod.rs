@@ -23,18 +23,22 @@
 
 mod expected;
 mod inputs;
+pub(crate) mod shelf;
 mod sketch;
 mod tolerance;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use search_space::workload::{DType, Determinism, EpilogueStep, MathMode, Op};
 use search_space::{Outcome, Workload};
 
 use crate::device::{Device, Failure};
 use expected::{Class, Expected, MAX_POINTS};
-pub use inputs::Inputs;
+pub use inputs::InputBytes;
+use inputs::Inputs;
+use shelf::{Bytes, Shelf};
 use sketch::Sketch;
 
 /// Largest number of multiply-adds that is computed in full by the reference: some tenth of a second.
@@ -65,7 +69,7 @@ impl std::fmt::Display for Check {
 #[derive(Debug)]
 struct Case {
     check: Check,
-    inputs: Inputs,
+    inputs: InputBytes,
     expected: Expected,
     sketches: Vec<Sketch>,
 }
@@ -85,6 +89,18 @@ pub struct Suite {
     gaps: Vec<bool>,
     /// Program hashes that passed the numeric check.
     passed: BTreeSet<String>,
+    /// Where cases are left for the workers to come.
+    shelf: RefCell<Option<Shelf>>,
+    computing: Computing,
+}
+
+/// What computing cases took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Computing {
+    /// All that were computed here and that the next worker for the workload finds.
+    pub spared: Duration,
+    /// The last, which is the numeric one; the hostile case takes about as long.
+    pub case: Duration,
 }
 
 impl Suite {
@@ -94,27 +110,57 @@ impl Suite {
     ///
     /// Why the workload cannot be checked: the reference does not know it, or an element type is not supported.
     pub fn new(workload: &Workload) -> Result<Suite, String> {
+        Suite::with_shelf(workload, None)
+    }
+
+    /// As [`Suite::new`], but cases that an earlier worker left are only read, and others left for those to come.
+    pub(crate) fn with_shelf(workload: &Workload, mut shelf: Option<Shelf>) -> Result<Suite, String> {
         let [output] = workload.outputs()[..] else { return Err("more than one output is not supported yet".into()) };
         let dtype = workload.operands[output].dtype;
         let length =
             usize::try_from(workload.operand_len(output)).map_err(|_| "the output is too large".to_string())?;
         let poison = inputs::poison(dtype).repeat(length);
-        let exact = if is_exact(workload) { Some(Case::exact(workload)?) } else { None };
+        let mut computing = Computing::default();
+        let mut case = |check, make: fn(&Workload) -> Result<Case, String>| {
+            let mut took = Duration::ZERO;
+            let case = Case::shared(workload, check, shelf.as_mut(), |workload| {
+                let start = Instant::now();
+                let case = make(workload);
+                took = start.elapsed();
+                case
+            })?;
+            if took > Duration::ZERO {
+                computing.case = took;
+            }
+            if case.is_kept() {
+                computing.spared += took;
+            }
+            Ok::<Case, String>(case)
+        };
+        let exact = if is_exact(workload) { Some(case(Check::Exact, Case::exact)?) } else { None };
+        let numeric = case(Check::Numeric, Case::numeric)?;
         Ok(Suite {
             workload: workload.clone(),
             output,
             exact,
-            numeric: Case::numeric(workload)?,
+            numeric,
             hostile: OnceCell::new(),
             poison,
             gaps: expected::gaps(workload, output),
             passed: BTreeSet::new(),
+            shelf: RefCell::new(shelf),
+            computing,
         })
     }
 
     /// Inputs for timing: N(0, 1), as zeros draw less power than data.
-    pub fn timing_inputs(&self) -> &Inputs {
+    pub fn timing_inputs(&self) -> &InputBytes {
         &self.numeric.inputs
+    }
+
+    /// What computing the exact and the numeric case took here.
+    pub fn computing(&self) -> Computing {
+        self.computing
     }
 
     /// What every candidate must pass before it is timed: exact, and numeric if no kernel of this hash passed it yet.
@@ -155,7 +201,8 @@ impl Suite {
         kernel: &mut D::Kernel,
         memory: &mut D::Memory,
     ) -> Result<(), Failure> {
-        let case = self.hostile.get_or_init(|| Case::hostile(&self.workload));
+        let make = || Case::shared(&self.workload, Check::Hostile, self.shelf.borrow_mut().as_mut(), Case::hostile);
+        let case = self.hostile.get_or_init(make);
         let case = case.as_ref().map_err(|message| Failure::new(Outcome::Wrong, message.clone()))?;
         let (_, first) = self.run(case, device, kernel, memory)?;
         let (_, second) = self.run(case, device, kernel, memory)?;
@@ -196,10 +243,13 @@ impl Suite {
         }
         let poison = &self.poison[..width.min(self.poison.len())];
         let in_gap = |at: usize| self.gaps.get(at).copied().unwrap_or(false);
-        for (at, element) in output.chunks(width).enumerate() {
+        let dtype = self.workload.operands[self.output].dtype;
+        // Mostly there is no poison left and none wanted, which is seen much faster.
+        let suspicious = !self.gaps.is_empty() || dtype.is_float() && inputs::holds_poison(dtype, output);
+        for (at, element) in output.chunks(width).enumerate().filter(|_| suspicious) {
             match (element == poison, in_gap(at)) {
                 // An integer result may equal the poison by chance; the comparison below still sees a skipped tile.
-                (true, false) if self.workload.operands[self.output].dtype.is_float() => {
+                (true, false) if dtype.is_float() => {
                     let skipped = output.chunks(width).enumerate().filter(|(i, e)| *e == poison && !in_gap(*i)).count();
                     return Err(format!("{} was not written, as {skipped} elements in all", self.name(at)));
                 }
@@ -207,13 +257,16 @@ impl Suite {
                 _ => {}
             }
         }
-        let values = inputs::decode(self.workload.operands[self.output].dtype, output);
-        case.expected.compare(&values, &self.gaps, |at| self.name(at))?;
+        case.expected.compare(output, &self.gaps, |at| self.name(at))?;
+        if case.sketches.is_empty() {
+            return Ok(());
+        }
+        let values = inputs::decode(dtype, output);
         case.sketches.iter().try_for_each(|sketch| sketch.compare(&values))
     }
 
     fn element_bytes(&self) -> usize {
-        usize::try_from(self.workload.operands[self.output].dtype.bytes()).unwrap_or(1)
+        inputs::width(self.workload.operands[self.output].dtype)
     }
 
     /// `[3, 7]`: the coordinates of an element of the output's buffer, for messages.
@@ -238,20 +291,71 @@ impl Case {
         // Where no product check applies (ReLU), the reference computes more in full instead.
         let (full, points) =
             if sketches.is_empty() { (FULL_MADDS << 3, MAX_POINTS) } else { (FULL_MADDS, MAX_POINTS / 4) };
-        let expected = Expected::new(workload, &inputs, full, points, Class::Bits)?;
-        Ok(Case { check: Check::Exact, inputs, expected, sketches })
+        let expected = Expected::new(workload, &inputs, full, points, Case::class(workload, Check::Exact))?;
+        Ok(Case { check: Check::Exact, inputs: inputs.into_bytes(), expected, sketches })
     }
 
     fn numeric(workload: &Workload) -> Result<Case, String> {
-        let inputs = Inputs::normal(workload)?;
-        let expected = Expected::new(workload, &inputs, FULL_MADDS, MAX_POINTS, tolerance::numeric(workload))?;
-        Ok(Case { check: Check::Numeric, inputs, expected, sketches: Vec::new() })
+        Case::random(workload, Check::Numeric, Inputs::normal(workload)?)
     }
 
     fn hostile(workload: &Workload) -> Result<Case, String> {
-        let inputs = Inputs::hostile(workload)?;
-        let expected = Expected::new(workload, &inputs, FULL_MADDS, MAX_POINTS, tolerance::hostile(workload))?;
-        Ok(Case { check: Check::Hostile, inputs, expected, sketches: Vec::new() })
+        Case::random(workload, Check::Hostile, Inputs::hostile(workload)?)
+    }
+
+    fn random(workload: &Workload, check: Check, inputs: Inputs) -> Result<Case, String> {
+        let expected = Expected::new(workload, &inputs, FULL_MADDS, MAX_POINTS, Case::class(workload, check))?;
+        Ok(Case { check, inputs: inputs.into_bytes(), expected, sketches: Vec::new() })
+    }
+
+    fn class(workload: &Workload, check: Check) -> Class {
+        match check {
+            Check::Exact => Class::Bits,
+            Check::Numeric => tolerance::numeric(workload),
+            Check::Hostile => tolerance::hostile(workload),
+        }
+    }
+
+    /// The case that an earlier worker left, or a new one, left for the next worker where that is possible.
+    fn shared(
+        workload: &Workload,
+        check: Check,
+        shelf: Option<&mut Shelf>,
+        make: impl FnOnce(&Workload) -> Result<Case, String>,
+    ) -> Result<Case, String> {
+        let Some(shelf) = shelf else { return make(workload) };
+        let name = check.to_string();
+        if let Some(case) = shelf.take(&name).and_then(|parts| Case::restore(workload, check, parts)) {
+            return Ok(case);
+        }
+        let case = make(workload)?;
+        let kept = {
+            let sketches: Vec<Vec<u8>> = case.sketches.iter().flat_map(Sketch::parts).collect();
+            let parts = case.inputs.parts().chain(case.expected.parts());
+            let parts: Vec<&[u8]> = parts.chain(sketches.iter().map(|part| &part[..])).collect();
+            shelf.put(&name, &parts)
+        };
+        // As it lies there: one copy for all, which no kernel can write.
+        Ok(kept.and_then(|parts| Case::restore(workload, check, parts)).unwrap_or(case))
+    }
+
+    /// A case from its parts: those of the inputs, of the expected values, of the sketches.
+    fn restore(workload: &Workload, check: Check, mut parts: Vec<Bytes>) -> Option<Case> {
+        let inputs = workload.inputs().len();
+        let sketches = parts.split_off((inputs + 2).min(parts.len()));
+        let expected: [Bytes; 2] = parts.split_off(inputs.min(parts.len())).try_into().ok()?;
+        let sketches = if check == Check::Exact { Sketch::restore(workload, &sketches)? } else { Vec::new() };
+        Some(Case {
+            check,
+            inputs: InputBytes::new(workload, parts.into_iter())?,
+            expected: Expected::restore(workload, Case::class(workload, check), expected)?,
+            sketches,
+        })
+    }
+
+    /// Whether it lies where the next worker finds it.
+    fn is_kept(&self) -> bool {
+        self.inputs.is_kept()
     }
 }
 

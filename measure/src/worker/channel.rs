@@ -1,5 +1,6 @@
 //! The tuner's end of a worker: send a request, wait for events with a deadline and a memory cap, classify a death.
 
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -80,9 +81,10 @@ impl Channel {
         args: &[String],
         address_space_bytes: Option<u64>,
         memory_bytes: u64,
+        inherited: Option<RawFd>,
     ) -> std::io::Result<Channel> {
         let now = Instant::now();
-        let process = Process::start(executable, args, address_space_bytes)?;
+        let process = Process::start(executable, args, address_space_bytes, inherited)?;
         Ok(Channel {
             process,
             decoder: Decoder::default(),
@@ -190,7 +192,7 @@ mod tests {
     /// A worker made of a shell script.
     fn shell(script: &str, address_space_bytes: Option<u64>) -> Channel {
         let args = ["-c".to_string(), script.to_string()];
-        Channel::start(Path::new("/bin/sh"), &args, address_space_bytes, 100 << 20).unwrap()
+        Channel::start(Path::new("/bin/sh"), &args, address_space_bytes, 100 << 20, None).unwrap()
     }
 
     /// What becomes of it.
@@ -206,8 +208,8 @@ mod tests {
 
     const SHORT: Patience = Patience::Total(Duration::from_millis(300));
     const LONG: Patience = Patience::Total(Duration::from_secs(20));
-    /// `{"Done":"Loaded"}` as a frame.
-    const LOADED: &str = r#"printf '\021\000\000\000{"Done":"Loaded"}'"#;
+    /// `{"Done":{"Blocks":[]}}` as a frame.
+    const LOADED: &str = r#"printf '\026\000\000\000{"Done":{"Blocks":[]}}'"#;
 
     #[test]
     fn each_end_has_its_class() {

@@ -4,7 +4,7 @@ use search_space::{Outcome, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Failure, Identity, KernelInfo, Peak};
-use crate::protocol::{Measured, ScreenOptions};
+use crate::protocol::{Loading, Measured, ScreenOptions};
 
 /// From the tuner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub(crate) enum Request {
         workload: String,
         /// Placement of the timed operands.
         round: u64,
+        /// Where cases are left for the workers to come.
+        shelf: Option<ShelfAt>,
     },
     /// Compile, then, after [`Request::Go`], verify and screen.
     Measure {
@@ -43,6 +45,15 @@ pub(crate) enum Request {
     },
     /// Measure the roofline.
     Peak,
+}
+
+/// A file in memory that the worker inherited.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct ShelfAt {
+    /// Descriptor.
+    pub(crate) fd: i32,
+    /// Most bytes left there.
+    pub(crate) most_bytes: u64,
 }
 
 /// From the worker.
@@ -103,7 +114,7 @@ impl std::fmt::Display for Step {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// To `Load`.
-    Loaded,
+    Loaded(Loading),
     /// To `Load`: the workload cannot be checked on this device.
     Unverifiable(String),
     /// To `Measure`.

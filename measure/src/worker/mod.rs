@@ -10,6 +10,7 @@ pub(crate) mod message;
 mod process;
 mod serve;
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ pub struct WorkerOptions {
     /// Most resident memory of a worker in bytes; on the CPU also the most address space. Beyond that the candidate is
     /// a `resource_limit`.
     pub memory_bytes: u64,
+    /// Most memory for what the workers of a device leave each other: inputs and expected outputs of one workload. Where
+    /// that is not enough, every worker computes the rest anew.
+    pub shelf_bytes: u64,
     /// The device is given up after this many failures without a success in between.
     pub give_up_after: u32,
 }
@@ -53,6 +57,7 @@ impl Default for WorkerOptions {
             load_timeout: Duration::from_secs(120),
             resource_timeout: Duration::from_secs(600),
             memory_bytes: 8 << 30,
+            shelf_bytes: 2 << 30,
             give_up_after: 20,
         }
     }
@@ -68,7 +73,12 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts a worker and waits until its device is open.
-    pub(crate) fn start(spec: &DeviceSpec, options: &WorkerOptions) -> Result<Worker, Error> {
+    /// The worker inherits `shelf` under the same number.
+    pub(crate) fn start(
+        spec: &DeviceSpec,
+        options: &WorkerOptions,
+        shelf: Option<BorrowedFd<'_>>,
+    ) -> Result<Worker, Error> {
         let device = spec.to_string();
         // `/proc/self/exe` still names the running program after it was replaced on disk.
         let executable = options.executable.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
@@ -77,7 +87,8 @@ impl Worker {
         // Drivers of real GPUs reserve far more address space than memory, so only the CPU's is capped.
         let capped = matches!(spec, DeviceSpec::Cpu { .. } | DeviceSpec::Fixture(_));
         let address_space = capped.then_some(options.memory_bytes);
-        let mut channel = Channel::start(&executable, &args, address_space, options.memory_bytes)
+        let inherited = shelf.map(|shelf| shelf.as_raw_fd());
+        let mut channel = Channel::start(&executable, &args, address_space, options.memory_bytes, inherited)
             .map_err(|source| Error::Spawn { device: device.clone(), executable, source })?;
         match channel.next(Patience::Total(options.open_timeout)) {
             Ok(Event::Ready { identity }) => Ok(Worker { channel, identity: *identity }),

@@ -29,14 +29,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `executable args...`. `address_space_bytes` caps the address space (`RLIMIT_AS`) when given.
-    pub(crate) fn start(executable: &Path, args: &[String], address_space_bytes: Option<u64>) -> io::Result<Process> {
+    /// Starts `executable args...`. `address_space_bytes` caps the address space (`RLIMIT_AS`) when given; `inherited` is
+    /// a descriptor that the worker has too, under the same number.
+    pub(crate) fn start(
+        executable: &Path,
+        args: &[String],
+        address_space_bytes: Option<u64>,
+        inherited: Option<RawFd>,
+    ) -> io::Result<Process> {
         let mut command = command(executable);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         // SAFETY: `getpid` only reads.
         let parent = unsafe { libc::getpid() };
         // SAFETY: the closure runs between fork and exec and calls only async-signal-safe functions.
-        unsafe { command.pre_exec(move || before_exec(parent, address_space_bytes)) };
+        unsafe { command.pre_exec(move || before_exec(parent, address_space_bytes, inherited)) };
         let mut child = spawn(command)?;
         let missing = || io::Error::other("the worker's pipes are missing");
         let stdin = child.stdin.take().ok_or_else(missing)?;
@@ -189,7 +195,14 @@ fn spawn(command: Command) -> Spawned {
 }
 
 /// Runs in the child between fork and exec: only system calls.
-fn before_exec(parent: libc::pid_t, address_space_bytes: Option<u64>) -> io::Result<()> {
+fn before_exec(parent: libc::pid_t, address_space_bytes: Option<u64>, inherited: Option<RawFd>) -> io::Result<()> {
+    if let Some(fd) = inherited {
+        // The child's copy alone: other programs that this process starts do not get it.
+        // SAFETY: a plain system call.
+        if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
     // SAFETY: a plain system call.
     let death = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if death != 0 {

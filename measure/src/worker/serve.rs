@@ -9,17 +9,18 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use search_space::{Schedule, Workload};
 
 use super::frame::{self, Decoder};
-use super::message::{EntryBlocks, Event, Reply, Request, Step};
+use super::message::{EntryBlocks, Event, Reply, Request, ShelfAt, Step};
 use crate::device::fixtures::FixtureDevice;
 use crate::device::{After, Batch, CpuDevice, Device, DeviceSpec, Failure, KernelInfo, Placement, VulkanDevice};
 use crate::protocol::screen::{self, Source};
-use crate::protocol::{Breakdown, Measured, ScreenOptions, block_orders};
+use crate::protocol::{Breakdown, Loading, Measured, ScreenOptions, block_orders};
 use crate::verify::Suite;
+use crate::verify::shelf::Shelf;
 
 /// A launch of a final that lasts longer than this, in nanoseconds, is neither warmed up nor repeated.
 const LONG_LAUNCH_NS: f64 = 1e7;
@@ -141,13 +142,19 @@ type Step2<T> = io::Result<Result<T, Failure>>;
 impl<D: Device> Session<'_, D> {
     fn handle(&mut self, request: Request) -> io::Result<Reply> {
         Ok(match request {
-            Request::Load { workload, round } => {
+            Request::Load { workload, round, shelf } => {
                 self.progress(Step::Loading, None)?;
+                let start = Instant::now();
+                // Before the shelf is opened for another workload: what is loaded may lie there.
                 self.loaded = None;
-                match load(&mut self.device, &workload, round) {
+                match load(&mut self.device, &workload, round, shelf) {
                     Ok(loaded) => {
-                        self.loaded = Some(loaded);
-                        Reply::Loaded
+                        let computing = self.loaded.insert(loaded).suite.computing();
+                        Reply::Loaded(Loading {
+                            total_ns: since(start),
+                            spared_ns: nanos(computing.spared),
+                            case_ns: nanos(computing.case),
+                        })
                     }
                     Err(message) => Reply::Unverifiable(message),
                 }
@@ -357,9 +364,10 @@ fn parts<'a, D: Device>(device: &'a mut D, loaded: &'a mut Option<Loaded<D>>) ->
     (device, loaded.as_mut().expect("invariant: the tuner loads a workload before it asks about it"))
 }
 
-fn load<D: Device>(device: &mut D, key: &str, round: u64) -> Result<Loaded<D>, String> {
+fn load<D: Device>(device: &mut D, key: &str, round: u64, shelf: Option<ShelfAt>) -> Result<Loaded<D>, String> {
     let workload = Workload::parse_key(key).map_err(|error| error.to_string())?;
-    let suite = Suite::new(&workload)?;
+    let open = |at: ShelfAt| Some(Shelf::open(File::from(duplicate(at.fd).ok()?), key, at.most_bytes));
+    let suite = Suite::with_shelf(&workload, shelf.and_then(open))?;
     let guarded = device.allocate(&workload, Placement::Guarded).map_err(|failure| failure.to_string())?;
     let mut timed = device.allocate(&workload, Placement::Plain { round }).map_err(|failure| failure.to_string())?;
     suite.timing_inputs().write(device, &mut timed).map_err(|failure| failure.to_string())?;
@@ -387,5 +395,9 @@ impl<D: Device> Source for Timed<'_, D> {
 }
 
 fn since(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    nanos(start.elapsed())
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

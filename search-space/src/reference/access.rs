@@ -50,7 +50,7 @@ impl<'d> Access<'d> {
 }
 
 impl Access<'_> {
-    /// Appends to `line` the `count` elements along `axis`, all other axes at `coords`; one element without an axis.
+    /// Appends to `line` the `count` elements along `axis` from `coords` on; one element without an axis.
     pub(super) fn read_line(&self, coords: &mut [u64], axis: Option<usize>, count: u64, line: &mut Vec<f64>) {
         let Some(axis) = axis else {
             line.push(self.read(coords));
@@ -58,14 +58,13 @@ impl Access<'_> {
         };
         let before = coords[axis];
         if self.bounds.is_empty() {
-            coords[axis] = 0;
             let (start, step) = (along(self.base, &self.steps, coords), self.steps[axis]);
             line.extend((0..count).map(|at| {
                 let address = usize::try_from(start.wrapping_add(step.wrapping_mul(at.cast_signed())));
                 self.data[address.expect("invariant: a valid workload reads inside its operands")]
             }));
         } else {
-            for at in 0..count {
+            for at in before..before + count {
                 coords[axis] = at;
                 line.push(self.read(coords));
             }
@@ -151,16 +150,24 @@ impl Packed {
         };
         let width = usize::try_from(shape[last]).expect(small);
         let strip = if order[last] == last { width } else { STRIP };
+        // Columns inside the operand.
+        let column = |value: i64| usize::try_from(value.saturating_sub(low(last))).unwrap_or(0).min(width);
+        let columns = column(0)..column(sizes[order[last]].cast_signed());
+        let memory_step = usize::try_from(memory[order[last]]).expect(small);
         for first in (0..width).step_by(strip) {
+            let (from, to) = (first.max(columns.start), (first + strip).min(columns.end));
             let mut at = vec![0u64; last];
             for row in packed.data.chunks_mut(width) {
                 let start = (0..last).try_fold(0u64, |sum, d| Some(sum + inside(d, at[d])? * memory[order[d]]));
-                if let Some(start) = start {
-                    for (element, column) in row[first..].iter_mut().take(strip).zip(first as u64..) {
-                        if let Some(step) = inside(last, column) {
-                            let address = usize::try_from(start + step * memory[order[last]]);
-                            *element = data[address.expect("invariant: the buffer is in memory")];
-                        }
+                if let (Some(start), true) = (start, from < to) {
+                    let step = inside(last, from as u64).expect("invariant: columns are inside");
+                    let address = usize::try_from(start + step * memory[order[last]]);
+                    let address = address.expect("invariant: the buffer is in memory");
+                    if memory_step == 1 {
+                        row[from..to].copy_from_slice(&data[address..address + to - from]);
+                    } else {
+                        let places = row[from..to].iter_mut().enumerate();
+                        places.for_each(|(i, place)| *place = data[address + i * memory_step]);
                     }
                 }
                 advance(&mut at, &shape[..last]);

@@ -79,24 +79,24 @@ impl<'p, 'w> Attention<'p, 'w> {
     pub(super) fn evaluate_points(&self, points: &[Vec<u64>]) -> Result<Vec<f64>, ReferenceError> {
         let AttentionAxes { m, e, n, d, .. } = self.axes;
         let mut last: Option<(Vec<u64>, Vec<f64>)> = None;
-        let mut values = Vec::new();
+        let (mut values, mut query, mut key) = (Vec::new(), Vec::new(), Vec::new());
         for point in points {
             let mut coords = self.problem.coords(point)?;
             let column = coords[e];
             coords[e] = 0;
             if last.as_ref().is_none_or(|(same, _)| *same != coords) {
+                let depth = self.problem.extents[d];
+                query.clear();
+                self.q.read_line(&mut coords, Some(d), depth, &mut query);
                 let scores: Vec<f64> = (0..self.visible(coords[m]))
-                    .map(|key| {
-                        coords[n] = key;
-                        let mut sum = 0.0;
-                        for term in 0..self.problem.extents[d] {
-                            coords[d] = term;
-                            sum += self.q.read(&coords) * self.k.read(&coords);
-                        }
-                        self.scale * sum
+                    .map(|at| {
+                        coords[n] = at;
+                        key.clear();
+                        self.k.read_line(&mut coords, Some(d), depth, &mut key);
+                        self.scale * query.iter().zip(&key).map(|(q, k)| q * k).sum::<f64>()
                     })
                     .collect();
-                (coords[n], coords[d]) = (0, 0);
+                coords[n] = 0;
                 last = Some((coords.clone(), softmax(&scores).collect()));
             }
             coords[e] = column;

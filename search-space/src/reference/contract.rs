@@ -12,6 +12,8 @@ use crate::workload::Op;
 /// Elements of the contiguous factor that one tile may touch over the whole reduction: 512 KiB, in most second-level
 /// caches.
 const PANEL: u64 = 1 << 16;
+/// Terms of a single point that are multiplied together.
+const LINE: usize = 1 << 10;
 
 pub(super) fn evaluate(problem: &Problem<'_>) -> Result<Vec<f64>, ReferenceError> {
     let workload = problem.workload;
@@ -85,18 +87,34 @@ pub(super) fn evaluate_point(problem: &Problem<'_>, point: &[u64]) -> Result<f64
     let mut coords = problem.coords(point)?;
     let factors: Vec<Access<'_>> =
         problem.factors.iter().map(|(i, data)| Access::new(workload, *i, data, problem.identity())).collect();
-    let reduction: Vec<usize> = (0..workload.axes.len()).filter(|axis| problem.is_reduced(*axis)).collect();
-    let sizes: Vec<u64> = reduction.iter().map(|axis| problem.extents[*axis]).collect();
-    let mut at = vec![0u64; reduction.len()];
+    let reduction = (0..workload.axes.len()).filter(|axis| problem.is_reduced(*axis));
+    let deepest = reduction.clone().max_by_key(|axis| problem.extents[*axis]);
+    let terms = deepest.map_or(1, |axis| problem.extents[axis]);
+    let shallow: Vec<usize> = reduction.filter(|axis| Some(*axis) != deepest).collect();
+    let sizes: Vec<u64> = shallow.iter().map(|axis| problem.extents[*axis]).collect();
+    let mut at = vec![0u64; shallow.len()];
     let mut value = problem.identity();
+    let fold = if workload.op == Op::ContractMax { maximum } else { |value, product| value + product };
+    let (mut products, mut line) = (Vec::new(), Vec::new());
     loop {
-        set(&mut coords, &reduction, &at);
-        let product: f64 = factors.iter().map(|factor| factor.read(&coords)).product();
-        value = if workload.op == Op::ContractMax { maximum(value, product) } else { value + product };
+        set(&mut coords, &shallow, &at);
+        for first in (0..terms).step_by(LINE) {
+            set(&mut coords, deepest.as_slice(), &[first]);
+            let count = (terms - first).min(LINE as u64);
+            products.clear();
+            products.resize(usize::try_from(count).expect("invariant: a line is short"), 1.0);
+            for factor in &factors {
+                line.clear();
+                factor.read_line(&mut coords, deepest, count, &mut line);
+                products.iter_mut().zip(&line).for_each(|(product, element)| *product *= element);
+            }
+            value = products.iter().copied().fold(value, fold);
+        }
         if !advance(&mut at, &sizes) {
             break;
         }
     }
+    set(&mut coords, deepest.as_slice(), &[0]);
     Ok(problem.finish(value, &coords))
 }
 

@@ -78,9 +78,10 @@ impl Axes {
         Axes { outer_sizes: sizes(&outer), inner_sizes: sizes(&inner), outer, inner }
     }
 
-    /// Reads the row at `coords`, row-major over its axes, which `coords` leaves at 0.
+    /// Reads the row at `coords`, row-major over its axes, at which `coords` is left at 0.
     fn gather(&self, factor: &Access<'_>, coords: &mut [u64], row: &mut Vec<f64>) {
         row.clear();
+        self.inner.iter().for_each(|axis| coords[*axis] = 0);
         let last = self.inner.len().saturating_sub(1);
         let mut at = vec![0u64; last];
         loop {
