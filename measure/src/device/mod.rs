@@ -67,6 +67,9 @@ pub struct KernelInfo {
     /// Memory the kernel needs besides its operands, in bytes: workspace and scratch. Of two equally fast kernels the
     /// one with less wins.
     pub memory_bytes: u64,
+    /// Whether outputs are written past the caches: then whoever reads them next pays for it.
+    #[serde(default)]
+    pub streams: bool,
 }
 
 /// Where operands are placed in memory.

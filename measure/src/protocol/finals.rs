@@ -8,6 +8,10 @@
 //! 1975). One hypothesis is tested, so no correction for the number of finalists is needed. Screening samples are not
 //! used at all.
 //!
+//! An entry that writes its outputs past the caches (`KernelInfo::streams`) is also timed with a reader of them, as are
+//! the others beside it, and counts as no faster than the slower of the two comparisons says: a kernel that wins only
+//! while nobody uses its results has not won.
+//!
 //! Within a block every entry is timed once, in random order; ratios are taken within blocks, so drift slower than a
 //! block cancels. The chosen entry is a winner when the lower end of the 95 % interval is above 1, the gain is larger
 //! than what counts as equal, and it was ahead in each testing worker.
@@ -18,7 +22,7 @@ use search_space::{Outcome, Schedule};
 
 use super::stats::{centre, compare, trimmed_mean};
 use super::{Comparison, Finalist, FinalistRole, Finals, FinalsOptions, Verdict};
-use crate::device::{Failure, KernelInfo};
+use crate::device::{After, Failure, KernelInfo};
 use crate::worker::message::EntryBlocks;
 
 /// Blocks in which a default without rivals is timed.
@@ -101,12 +105,14 @@ pub(crate) fn decide<S: Stage>(
         run.check(default)?;
     }
     let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0xB007_57A9);
+    // Entries that turned out to win only while nobody reads their outputs.
+    let mut unread = Vec::new();
     loop {
         if !run.alive(default) {
             let message = run.entries[default].message.clone().unwrap_or_default();
             return Ok(run.finish(Verdict::NoDefault { message }, None));
         }
-        let Some(best) = run.choose(&chosen_from, default) else {
+        let Some(best) = run.choose(&chosen_from, default, &unread) else {
             return Ok(run.finish(Verdict::NoGain { entry: default, best: None }, None));
         };
         run.check(best)?;
@@ -123,11 +129,20 @@ pub(crate) fn decide<S: Stage>(
             continue;
         }
         let against = |other: usize, rng: &mut ChaCha8Rng| -> (Comparison, bool) {
-            let ratios: Vec<Vec<f64>> = tests.iter().map(|test| log_ratios(test, other, best)).collect();
+            let ratios: Vec<Vec<f64>> =
+                tests.iter().map(|test| log_ratios(test, other, best, After::Nothing)).collect();
             let ahead = ratios.iter().all(|ratios| trimmed_mean(&mut ratios.clone()) > 0.0);
             (compare(&ratios, options.resamples, rng), ahead)
         };
         let (over_default, ahead) = against(default, &mut rng);
+        if run.entries[best].kernel.streams {
+            let read: Vec<f64> =
+                tests.iter().flat_map(|test| log_ratios(test, default, best, After::ReadOutputs)).collect();
+            if ahead && over_default.speedup > 1.0 && centre(&[read]) <= 0.0 {
+                unread.push(best);
+                continue;
+            }
+        }
         let over_incumbent = incumbent
             .filter(|incumbent| testing.contains(incumbent) && run.alive(*incumbent))
             .map(|incumbent| against(incumbent, &mut rng).0);
@@ -224,10 +239,15 @@ impl<S: Stage> Run<'_, S> {
     }
 
     /// The fastest entry but the default; among those equal to it, the one with less memory, then the smaller hash.
-    fn choose(&self, timed: &[EntryBlocks], default: usize) -> Option<usize> {
+    fn choose(&self, timed: &[EntryBlocks], default: usize, without: &[usize]) -> Option<usize> {
+        let gain = |position: usize, after: After| centre(&[log_ratios(timed, default, position, after)]);
         let gains: Vec<(usize, f64)> = (0..self.entries.len())
-            .filter(|position| *position != default && self.alive(*position))
-            .map(|position| (position, centre(&[log_ratios(timed, default, position)])))
+            .filter(|position| *position != default && self.alive(*position) && !without.contains(position))
+            .map(|position| {
+                let alone = gain(position, After::Nothing);
+                let streams = self.entries[position].kernel.streams;
+                (position, if streams { alone.min(gain(position, After::ReadOutputs)) } else { alone })
+            })
             .collect();
         let best = gains.iter().map(|(_, gain)| *gain).max_by(f64::total_cmp)?;
         let equal = gains.iter().filter(|(_, gain)| *gain >= best - self.options.equal_within.ln_1p());
@@ -243,10 +263,11 @@ impl<S: Stage> Run<'_, S> {
     }
 }
 
-/// `ln(time of other / time of chosen)` of each block.
-fn log_ratios(timed: &[EntryBlocks], other: usize, chosen: usize) -> Vec<f64> {
+/// `ln(time of other / time of chosen)` of each block, alone or with a reader.
+fn log_ratios(timed: &[EntryBlocks], other: usize, chosen: usize, after: After) -> Vec<f64> {
     let samples = |position: usize| {
-        timed.iter().find(|entry| entry.entry == position).map_or(&[] as &[f64], |entry| &entry.samples_ns)
+        let entry = timed.iter().find(|entry| entry.entry == position);
+        entry.map_or(&[] as &[f64], |entry| if after == After::Nothing { &entry.samples_ns } else { &entry.read_ns })
     };
     // Measured data is never asserted on: a block with a time of zero says nothing.
     let usable = |pair: &(&f64, &f64)| *pair.0 > 0.0 && *pair.1 > 0.0;

@@ -20,6 +20,11 @@ struct Night {
     hostile_fails: Vec<usize>,
     takes_worker_down: Option<usize>,
     hostile_calls: usize,
+    /// Entries that stream, and how many times as long each entry takes with a reader.
+    streams: Vec<(usize, f64)>,
+    /// The reader is slowed down from this worker on.
+    slow_from: usize,
+    workers: usize,
 }
 
 impl Night {
@@ -35,6 +40,9 @@ impl Night {
             hostile_fails: Vec::new(),
             takes_worker_down: None,
             hostile_calls: 0,
+            streams: Vec::new(),
+            slow_from: 0,
+            workers: 0,
         }
     }
 
@@ -57,6 +65,7 @@ impl Stage for Night {
     type Error = Infallible;
 
     fn fresh(&mut self) {
+        self.workers += 1;
         for entry in 0..self.times.len() {
             self.favour[entry] = self.favour_sd * self.bell();
         }
@@ -73,13 +82,22 @@ impl Stage for Night {
             .iter()
             .map(|entry| EntryBlocks {
                 entry: entry.position,
-                kernel: Ok(KernelInfo { program_hash: format!("{:?}", entry.schedule), ..Default::default() }),
+                kernel: Ok(KernelInfo {
+                    program_hash: format!("{:?}", entry.schedule),
+                    streams: self.streams.iter().any(|(streaming, _)| *streaming == entry.position),
+                    ..Default::default()
+                }),
                 samples_ns: vec![0.0; orders.len()],
+                read_ns: vec![0.0; orders.len()],
             })
             .collect();
         for (block, order) in orders.iter().enumerate() {
             for slot in order {
-                timed[*slot].samples_ns[block] = self.sample(timed[*slot].entry);
+                let entry = timed[*slot].entry;
+                timed[*slot].samples_ns[block] = self.sample(entry);
+                let slower = self.streams.iter().find(|(streaming, _)| *streaming == entry).map_or(1.0, |(_, f)| *f);
+                let slower = if self.workers < self.slow_from { 1.0 } else { slower };
+                timed[*slot].read_ns[block] = self.sample(entry) * slower;
             }
         }
         Ok(Ok(timed))
@@ -177,13 +195,37 @@ fn equal_entries_go_to_the_one_with_less_memory() {
         entry.kernel.memory_bytes = if position == 4 { 10 } else { 20 };
     }
     let timed = |ns: [f64; 9]| -> Vec<EntryBlocks> {
-        let entry = |(entry, ns)| EntryBlocks { entry, kernel: Ok(KernelInfo::default()), samples_ns: vec![ns; 4] };
+        let entry = |(entry, ns)| EntryBlocks { entry, kernel: Ok(KernelInfo::default()), samples_ns: vec![ns; 4], read_ns: vec![] };
         ns.into_iter().enumerate().map(entry).collect()
     };
     let close = timed([100.0, 99.5, 101.0, 120.0, 100.2, 120.0, 120.0, 120.0, 150.0]);
-    assert_eq!(run.choose(&close, 8), Some(4));
+    assert_eq!(run.choose(&close, 8, &[]), Some(4));
     let apart = timed([100.0, 90.0, 101.0, 120.0, 100.2, 120.0, 120.0, 120.0, 150.0]);
-    assert_eq!(run.choose(&apart, 8), Some(1));
+    assert_eq!(run.choose(&apart, 8, &[]), Some(1));
+}
+
+/// Entry 5 is the fastest while nobody reads what it wrote; entry 2 is faster than the default either way.
+#[test]
+fn what_wins_only_without_a_reader_does_not_win() {
+    let mut times = vec![1e6; 9];
+    (times[5], times[2]) = (0.5e6, 0.8e6);
+    let winner = |streams: Vec<(usize, f64)>, seed: u64| {
+        let mut night = Night { streams, ..Night::new(seed, times.clone()) };
+        match decide(entries(false), &mut night, &options(seed)).unwrap().verdict {
+            Verdict::Winner { entry, .. } => entry,
+            other => panic!("{other:?}"),
+        }
+    };
+    for seed in 0..20 {
+        assert_eq!(winner(vec![(5, 2.5)], seed), 2, "it loses with a reader");
+        assert_eq!(winner(vec![(5, 1.9)], seed), 2, "it gains less with a reader than another one");
+        assert_eq!(winner(vec![(5, 1.1)], seed), 5, "it wins with a reader, too");
+        assert_eq!(winner(vec![], seed), 5);
+    }
+    // The workers that test may see what the one that chose did not: then the next one is taken.
+    let mut night = Night { streams: vec![(5, 2.5)], slow_from: 2, ..Night::new(1, times.clone()) };
+    let verdict = decide(entries(false), &mut night, &options(1)).unwrap().verdict;
+    assert!(matches!(verdict, Verdict::Winner { entry: 2, .. }), "{verdict:?}");
 }
 
 #[test]

@@ -156,4 +156,7 @@ pub(crate) struct EntryBlocks {
     pub(crate) kernel: Result<KernelInfo, Failure>,
     /// Nanoseconds per launch, one per block.
     pub(crate) samples_ns: Vec<f64>,
+    /// The same with a reader of the outputs after each launch; empty unless some entry streams its outputs.
+    #[serde(default)]
+    pub(crate) read_ns: Vec<f64>,
 }

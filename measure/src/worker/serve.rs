@@ -299,14 +299,18 @@ impl<D: Device> Session<'_, D> {
                 }
                 Err(failure) => Err(failure),
             };
-            timed.push(EntryBlocks { entry: *entry, kernel, samples_ns: Vec::new() });
+            timed.push(EntryBlocks { entry: *entry, kernel, samples_ns: Vec::new(), read_ns: Vec::new() });
         }
+        // Where one entry leaves its outputs outside of the caches, what that costs their reader counts too.
+        let read = timed.iter().any(|entry| entry.kernel.as_ref().is_ok_and(|kernel| kernel.streams));
+        let afters: &[After] = if read { &[After::Nothing, After::ReadOutputs] } else { &[After::Nothing] };
         // Longer batches than in screening: they decide.
         let min_batch_ns = 4.0 * self.device.min_batch_ns();
         let batches: Vec<u32> = kernels.iter().map(|(_, _, ns)| screen::launches_for(min_batch_ns, *ns)).collect();
         let warm = |ns: f64| u32::from(ns < LONG_LAUNCH_NS);
         let block_ns: f64 =
             kernels.iter().zip(&batches).map(|((_, _, ns), launches)| ns * f64::from(launches + warm(*ns))).sum();
+        let block_ns = block_ns * if read { 2.5 } else { 1.0 };
         let affordable = (1..=blocks).rev().find(|blocks| f64::from(*blocks) * block_ns <= budget_ns).unwrap_or(0);
         let blocks = affordable.clamp(blocks.min(8), blocks.max(1));
         for order in block_orders(kernels.len(), blocks, seed) {
@@ -318,17 +322,24 @@ impl<D: Device> Session<'_, D> {
                 let entry = Some(timed[*slot].entry);
                 frame::write(&mut self.out, &Event::Progress { step: Step::Timing, entry })?;
                 let (device, loaded) = parts(&mut self.device, &mut self.loaded);
-                let mut source = Timed { device, kernel, memory: &mut loaded.timed, after: After::Nothing };
-                // One launch brings the kernel's code and workspace back into the caches after another entry ran. One
-                // that lasts longer needs no such help, and is never undisturbed on a busy machine.
-                let long = warm(*launch_ns) == 0;
-                let warmed = if long { Ok(()) } else { source.batch(1).map(|_| ()) };
-                let repeats = if long { 0 } else { 3 };
-                let batch =
-                    warmed.and_then(|()| screen::undisturbed(&mut source, batches[position], repeats, &mut 0.0));
-                match batch {
-                    Ok(batch) => timed[*slot].samples_ns.push(batch.ns / f64::from(batches[position])),
-                    Err(failure) => timed[*slot].kernel = Err(failure),
+                for after in afters {
+                    let mut source = Timed { device, kernel, memory: &mut loaded.timed, after: *after };
+                    // One launch brings the kernel's code and workspace back into the caches after another entry ran. One
+                    // that lasts longer needs no such help, and is never undisturbed on a busy machine.
+                    let long = warm(*launch_ns) == 0;
+                    let warmed = if long { Ok(()) } else { source.batch(1).map(|_| ()) };
+                    let repeats = if long { 0 } else { 3 };
+                    let batch =
+                        warmed.and_then(|()| screen::undisturbed(&mut source, batches[position], repeats, &mut 0.0));
+                    let one = &mut timed[*slot];
+                    let samples = if *after == After::Nothing { &mut one.samples_ns } else { &mut one.read_ns };
+                    match batch {
+                        Ok(batch) => samples.push(batch.ns / f64::from(batches[position])),
+                        Err(failure) => {
+                            one.kernel = Err(failure);
+                            break;
+                        }
+                    }
                 }
             }
         }

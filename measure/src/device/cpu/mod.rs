@@ -130,6 +130,7 @@ impl Device for CpuDevice {
             code_hash: compiled.code_hash().to_string(),
             compile_ns,
             memory_bytes,
+            streams: compiled.kernels().iter().any(|kernel| kernel.buffers.iter().any(|buffer| buffer.stream)),
         };
         Ok(CpuKernel { compiled, workspace, scratch, info })
     }

@@ -55,6 +55,7 @@ impl VulkanKernel {
             code_hash: wgsl::code_hash(&text),
             compile_ns: 0,
             memory_bytes: program.workspace_bytes.iter().sum(),
+            streams: false,
         };
         Ok(VulkanKernel { parts, workspace, info })
     }
