@@ -111,9 +111,9 @@ fn devices_that_are_not_there() {
 #[test]
 fn nothing_to_tune() {
     tune(&["nothing to tune", "--model"], &["--device", "cpu"]);
-    // A softmax has a key, but no lowering yet.
-    let key = "tw1;rows.softmax;m:p16,n:r16;in.x=f32[m,n]@s(16,1)a64;out.y=f32[m,n]@s(16,1)a64;acc=f32;epi=-;math=ieee;det=fixed;ws=0";
-    tune(&["nothing can be tuned", "rows.softmax"], &[key, "--device", "cpu"]);
+    // A softmax of binary64 has a key, but no lowering yet.
+    let key = "tw1;rows.softmax;m:p16,n:r16;in.x=f64[m,n]@s(16,1)a64;out.y=f64[m,n]@s(16,1)a64;acc=f64;epi=-;math=ieee;det=fixed;ws=0";
+    tune(&["nothing can be tuned", "rows.softmax", "f64"], &[key, "--device", "cpu"]);
 }
 
 #[test]
