@@ -174,6 +174,26 @@ fn a_start_with_a_default_changes_its_structure_alone() {
 }
 
 #[test]
+fn a_structural_value_is_started_with_where_the_space_says() {
+    let mut builder = SpaceBuilder::new();
+    builder.names("form", &["a", "b", "c"]).structural("form").param("x", 1..=1000).param("y", 1..=1000);
+    let mut space = builder.build().unwrap();
+    let schedule = |form: &str, x: i64, y: i64| {
+        let values = [("form", form.into()), ("x", x.into()), ("y", y.into())];
+        values.into_iter().collect::<tilewright_search_space::Schedule>()
+    };
+    let default = space.config(&schedule("a", 1, 1)).unwrap();
+    // One that is no member is left out.
+    space.start_from([schedule("b", 700, 800), schedule("c", 5, 2000)]);
+    assert_eq!(space.starts().len(), 1);
+    let space = Arc::new(space);
+    let mut search = bayes(&space, Some(default), 1);
+    let first: BTreeSet<String> = (0..3).map(|_| search.ask(1)[0].schedule.to_string()).collect();
+    let wanted = [schedule("a", 1, 1), schedule("b", 700, 800), schedule("c", 1, 1)];
+    assert_eq!(first, wanted.iter().map(ToString::to_string).collect());
+}
+
+#[test]
 fn a_default_outside_the_space_is_repaired() {
     let space = space();
     let outside = Config::from(vec![15, 5, 39, 39, 0, 1, 0]);

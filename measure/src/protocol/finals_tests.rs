@@ -195,7 +195,12 @@ fn equal_entries_go_to_the_one_with_less_memory() {
         entry.kernel.memory_bytes = if position == 4 { 10 } else { 20 };
     }
     let timed = |ns: [f64; 9]| -> Vec<EntryBlocks> {
-        let entry = |(entry, ns)| EntryBlocks { entry, kernel: Ok(KernelInfo::default()), samples_ns: vec![ns; 4], read_ns: vec![] };
+        let entry = |(entry, ns)| EntryBlocks {
+            entry,
+            kernel: Ok(KernelInfo::default()),
+            samples_ns: vec![ns; 4],
+            read_ns: vec![],
+        };
         ns.into_iter().enumerate().map(entry).collect()
     };
     let close = timed([100.0, 99.5, 101.0, 120.0, 100.2, 120.0, 120.0, 120.0, 150.0]);

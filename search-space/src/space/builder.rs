@@ -276,7 +276,15 @@ impl SpaceBuilder {
         };
         let index = params.iter().enumerate().map(|(position, param)| (param.name.clone(), position)).collect();
         let searchers = components.into_iter().map(|diagram| Searcher::new(diagram, &params)).collect();
-        Ok(ParameterSpace { params, constraints, listed: self.table.is_some(), searchers, count, index })
+        Ok(ParameterSpace {
+            params,
+            constraints,
+            listed: self.table.is_some(),
+            searchers,
+            count,
+            index,
+            starts: Vec::new(),
+        })
     }
 
     fn checked_params(&self) -> Result<Vec<Parameter>, SpaceError> {

@@ -199,6 +199,8 @@ pub struct ParameterSpace {
     searchers: Vec<Searcher>,
     count: u128,
     index: BTreeMap<String, usize>,
+    /// See [`ParameterSpace::start_from`].
+    starts: Vec<Config>,
 }
 
 impl fmt::Debug for ParameterSpace {
@@ -214,6 +216,19 @@ impl fmt::Debug for ParameterSpace {
 }
 
 impl ParameterSpace {
+    /// Adds members to begin from: a search that tries a structural value which one of them has tries it there, and not
+    /// near the default, whose other values were chosen for another structure. Schedules outside the space are left out.
+    pub fn start_from(&mut self, schedules: impl IntoIterator<Item = Schedule>) {
+        let members = schedules.into_iter().filter_map(|schedule| self.config(&schedule).ok());
+        let members: Vec<Config> = members.filter(|config| self.contains(config)).collect();
+        self.starts.extend(members);
+    }
+
+    /// Members to begin from, besides the default.
+    pub fn starts(&self) -> &[Config] {
+        &self.starts
+    }
+
     /// The parameters in order of declaration.
     pub fn params(&self) -> &[Parameter] {
         &self.params

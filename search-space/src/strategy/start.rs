@@ -1,8 +1,8 @@
 //! The first candidates of a search: the default, its structural neighbours, then points that fill the space.
 //!
 //! A change of structure alone tells most per measurement: each value of each structural parameter that the default does
-//! not have is tried with everything else as near to the default as that allows. Without a default they are tried at
-//! random points.
+//! not have is tried with everything else as near to the default as that allows, or at a start that the space names for
+//! it. Without a default they are tried at random points.
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -92,7 +92,9 @@ impl Start {
             Step::Fill(Fill::Random) => space.sample(rng, EXPONENT),
             Step::Fill(Fill::Farthest) => farthest(history, rng),
             Step::Structure(param, value) => {
-                let near = self.default.clone().unwrap_or_else(|| space.sample(rng, EXPONENT));
+                let made_for = space.starts().iter().find(|start| start[param] == value).cloned();
+                let near = made_for.or_else(|| self.default.clone());
+                let near = near.unwrap_or_else(|| space.sample(rng, EXPONENT));
                 let mut fixed = vec![None; param + 1];
                 fixed[param] = Some(value);
                 // No configuration may have this value.

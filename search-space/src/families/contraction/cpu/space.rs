@@ -107,7 +107,15 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     if view.batch.extent() == 1 && target.key.threads > 1 {
         space.require("par_batch", "par != 'batch'");
     }
-    let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    let mut space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    if let Some(image) = image.as_ref().filter(|image| view.has_winograd(image)) {
+        let starts = [2, 4].map(|outputs| start_winograd(view, image, target, &space, outputs));
+        space.start_from(starts);
+    }
+    if view.has_dots() {
+        let start = default_dots(view, target, &space);
+        space.start_from([start]);
+    }
     let default = match &image {
         Some(image) if view.is_stencil(image) => {
             let block = image.height.pixels.min(STENCIL_ROWS);
@@ -251,22 +259,7 @@ fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpa
     let lanes = target.limits.vector_bytes / 4;
     // A product with fewer columns than a vector has elements wastes them, unless vectors run along k.
     if view.has_dots() && m.min(n) < lanes {
-        let wish: [(&str, Value); 13] = [
-            ("form", "dots".into()),
-            ("vec", if m >= n { "n" } else { "m" }.into()),
-            ("vw", signed(lanes).into()),
-            ("mr", 8.into()),
-            ("nv", 1.into()),
-            ("mt", 1.into()),
-            ("nt", 1.into()),
-            ("kc", signed(k).into()),
-            ("order", "jpi.ji".into()),
-            ("pack_a", "none".into()),
-            ("ku", 4.into()),
-            ("tail", "-".into()),
-            ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
-        ];
-        return closest(space, &wish);
+        return default_dots(view, target, space);
     }
     let wish: [(&str, Value); 14] = [
         ("form", "gemm".into()),
@@ -282,6 +275,68 @@ fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpa
         ("pack_b", "panel".into()),
         ("ku", 4.into()),
         ("tail", "separate".into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    closest(space, &wish)
+}
+
+/// Eight rows at once, vectors along k.
+fn default_dots(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
+    let (m, n, k) = view.extents();
+    let wish: [(&str, Value); 13] = [
+        ("form", "dots".into()),
+        ("vec", if m >= n { "n" } else { "m" }.into()),
+        ("vw", signed(target.limits.vector_bytes / 4).into()),
+        ("mr", 8.into()),
+        ("nv", 1.into()),
+        ("mt", 1.into()),
+        ("nt", 1.into()),
+        ("kc", signed(k).into()),
+        ("order", "jpi.ji".into()),
+        ("pack_a", "none".into()),
+        ("ku", 4.into()),
+        ("tail", "-".into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    closest(space, &wish)
+}
+
+/// Where a search of a Winograd form begins: two vectors of channels and as many tiles as registers are left, over as
+/// few rows of tiles as give those.
+fn start_winograd(
+    view: &ContractionView,
+    image: &ImageView,
+    target: &Target,
+    space: &ParameterSpace,
+    outputs: u64,
+) -> Schedule {
+    let limits = &target.limits;
+    let most = (limits.vector_registers.saturating_sub(3) / 2).max(1);
+    let [rows, columns] = [&image.height, &image.width].map(|window| window.pixels.div_ceil(outputs));
+    let together = most.div_ceil(columns).clamp(1, rows.min(4));
+    let tiles = together * columns;
+    // Equal tiles rather than full ones and a rest.
+    let tile = tiles.div_ceil(tiles.div_ceil(most));
+    let (image_pack, weights_pack) = if image.image_is_a { ("pack_a", "pack_b") } else { ("pack_b", "pack_a") };
+    let free = view.is_free(view.weights_side(image).0);
+    let points = (outputs + 2) * (outputs + 2);
+    let weights = 4 * view.weights_side(image).1.extent() * image.channels.extent() * points;
+    let wish: [(&str, Value); 16] = [
+        ("pf", if weights > limits.l2_bytes { STREAMED_AHEAD } else { 0 }.into()),
+        ("form", format!("winograd{outputs}").as_str().into()),
+        ("vec", if image.image_is_a { "n" } else { "m" }.into()),
+        ("vw", signed(limits.vector_bytes / 4).into()),
+        ("mr", signed(tile).into()),
+        ("th", signed(together).into()),
+        ("nv", 2.into()),
+        ("mt", 1.into()),
+        ("nt", 1.into()),
+        ("kc", signed(view.k.extent()).into()),
+        ("order", "jpi.ji".into()),
+        (image_pack, "panel".into()),
+        (weights_pack, if free { "ahead" } else { "panel" }.into()),
+        ("ku", 4.into()),
+        ("tail", if tiles.is_multiple_of(tile) { "-" } else { "separate" }.into()),
         ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
     ];
     closest(space, &wish)
