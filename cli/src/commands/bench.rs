@@ -43,7 +43,7 @@ pub(super) struct Bench {
     /// Time to tune each line
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     time_per: Duration,
-    /// Mathematics of convolutions: fast allows rewrites of a declared tolerance
+    /// Mathematics of convolutions, softmax and attention: fast allows rewrites of a declared tolerance
     #[arg(long, value_enum, default_value_t = Math::Ieee)]
     math: Math,
     /// Only the line of this name, or those whose names contain the text
