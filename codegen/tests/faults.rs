@@ -47,6 +47,74 @@ fn broken(edit: impl FnOnce(&mut Kernel)) -> TileError {
     verify(&program).unwrap_err()
 }
 
+/// A product on the matrix unit with two shapes of register tiles.
+fn tiled() -> Program {
+    let target = samples::cpu_target("sapphirerapids", &["amx-bf16", "amx-tile", "avx512f"], 64, 1);
+    let workload = Workload::parse("matmul m=40 n=32 k=40 dtype=bf16").unwrap();
+    let mut schedule = search_space::families::plan(&workload, &target).unwrap().default;
+    for (name, value) in [("mr", 32), ("nv", 2), ("mt", 1), ("nt", 1)] {
+        schedule.set(name, value);
+    }
+    lower(&workload, &target, &schedule).unwrap().tile
+}
+
+/// Changes a statement of a program whose first register tile is at this position.
+type Fault = Box<dyn Fn(&mut Stmt, usize)>;
+
+#[test]
+fn verifier_finds_each_misuse_of_a_matrix_unit() {
+    let acc = |kernel: &Kernel| {
+        let found = kernel.tiles.iter().position(|tile| matches!(tile.space, Space::Register(_)));
+        found.expect("there is a register tile")
+    };
+    let faults: Vec<Fault> = vec![
+        Box::new(|stmt, _| {
+            if let Stmt::Fill { value, .. } = stmt {
+                *value = 1.0;
+            }
+        }),
+        Box::new(|stmt, _| {
+            if let Stmt::Contract { shape, .. } = stmt {
+                shape[2] = Index::Const(40);
+            }
+        }),
+        // The other tile takes the registers before the sums are copied.
+        Box::new(|stmt, acc| {
+            if let Stmt::Fill { tile, .. } = stmt {
+                *tile = acc;
+            }
+        }),
+        Box::new(|stmt, acc| {
+            if let Stmt::Map { args, .. } = stmt {
+                args[0].place = Place::Tile(acc);
+            }
+        }),
+        Box::new(|stmt, acc| {
+            if let Stmt::Copy { src, dst, .. } = stmt
+                && src.place == Place::Tile(acc)
+            {
+                dst.guards.push(tilewright_codegen::tile::Guard { index: Index::Coord(0), bound: Index::Const(3) });
+            }
+        }),
+        Box::new(|stmt, acc| {
+            if let Stmt::Copy { src, shape, .. } = stmt
+                && src.place == Place::Tile(acc)
+            {
+                shape[0] = Index::Const(3);
+            }
+        }),
+    ];
+    for (position, fault) in faults.iter().enumerate() {
+        let mut program = tiled();
+        assert_eq!(verify(&program), Ok(()), "the program is good before the fault");
+        let kernel = &mut program.kernels[0];
+        let acc = acc(kernel);
+        change(&mut kernel.body, &mut |stmt| fault(stmt, acc));
+        let error = verify(&program);
+        assert!(matches!(error, Err(TileError::Matrix { .. })), "fault {position}: {error:?}");
+    }
+}
+
 #[test]
 fn verifier_finds_each_fault() {
     let unbound = broken(|kernel| {

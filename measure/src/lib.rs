@@ -22,7 +22,7 @@ pub mod resource;
 pub mod verify;
 pub mod worker;
 
-pub use device::{After, Device, DeviceSpec, Failure, FoundDevice, Identity, KernelInfo, Peak, list_devices};
+pub use device::{After, Device, DeviceSpec, Failure, Features, FoundDevice, Identity, KernelInfo, Peak, list_devices};
 pub use error::Error;
 pub use handle::DeviceHandle;
 pub use protocol::{Comparison, Finalist, FinalistRole, Finals, FinalsOptions, Measured, ScreenOptions, Verdict};

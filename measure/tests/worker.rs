@@ -10,7 +10,7 @@ use search_space::{Outcome, Schedule, Workload};
 use tilewright_measure::device::fixtures::Fault;
 use tilewright_measure::resource::Resource;
 use tilewright_measure::{
-    After, DeviceHandle, DeviceSpec, Error, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict,
+    After, DeviceHandle, DeviceSpec, Error, Features, FinalistRole, FinalsOptions, FoundDevice, ScreenOptions, Verdict,
     WorkerOptions, list_devices,
 };
 
@@ -264,7 +264,7 @@ fn the_tuner_that_is_killed() {
             open_timeout: Duration::from_secs(60),
             ..options()
         };
-        let _ = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1 }, options);
+        let _ = DeviceHandle::open(&DeviceSpec::cpu(1), options);
         return;
     }
     let mut device = open("fixture:hang/1", WorkerOptions { timeout: Duration::from_secs(60), ..options() });
@@ -329,7 +329,7 @@ fn no_clock_runs_while_another_holds_the_processor() {
 
 #[test]
 fn several_threads_compute_the_same() {
-    let mut device = match DeviceHandle::open(&DeviceSpec::Cpu { threads: 2 }, options()) {
+    let mut device = match DeviceHandle::open(&DeviceSpec::cpu(2), options()) {
         Ok(device) => device,
         Err(error) => {
             println!("skipped: {error}");
@@ -348,7 +348,7 @@ fn several_threads_compute_the_same() {
 /// A share that nobody takes leaves rows unwritten, one that is taken twice is only slower: verification sees the first.
 #[test]
 fn shares_are_taken_by_whoever_is_free() {
-    let mut device = match DeviceHandle::open(&DeviceSpec::Cpu { threads: 2 }, options()) {
+    let mut device = match DeviceHandle::open(&DeviceSpec::cpu(2), options()) {
         Ok(device) => device,
         Err(error) => {
             println!("skipped: {error}");
@@ -369,11 +369,11 @@ fn shares_are_taken_by_whoever_is_free() {
 #[test]
 fn missing_things_are_named() {
     let nowhere = WorkerOptions { executable: Some("/nonexistent/worker".into()), ..options() };
-    let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1 }, nowhere).unwrap_err();
+    let error = DeviceHandle::open(&DeviceSpec::cpu(1), nowhere).unwrap_err();
     assert!(matches!(error, Error::Spawn { .. }) && error.to_string().contains("/nonexistent/worker"), "{error}");
-    let error = DeviceHandle::open(&DeviceSpec::Cpu { threads: 1000 }, options()).unwrap_err();
+    let error = DeviceHandle::open(&DeviceSpec::cpu(1000), options()).unwrap_err();
     assert!(error.to_string().contains("1000 threads asked for"), "{error}");
-    let found = list_devices(&options());
+    let found = list_devices(&options(), &Features::default());
     assert!(matches!(&found[0], FoundDevice::Present { spec: DeviceSpec::Cpu { .. }, .. }), "{found:?}");
     assert!(found.len() > 1, "Vulkan is listed, present or missing");
 }

@@ -69,6 +69,33 @@ pub fn contraction(rng: &mut impl Rng) -> Workload {
     workload
 }
 
+/// A [`contraction`] with factors of other types: floating-point ones give binary32 or, if the factors agree, their own
+/// type; integers give 32-bit integers, and then scales are left out.
+///
+/// # Panics
+/// When one factor is an integer and the other is not.
+pub fn typed(mut workload: Workload, factors: [DType; 2], rng: &mut impl Rng) -> Workload {
+    let float = factors[0].is_float();
+    assert_eq!(float, factors[1].is_float(), "factors of one kind");
+    let wide = if float { DType::F32 } else { DType::I32 };
+    let narrow = if float && factors[0] == factors[1] && rng.random_bool(0.6) { factors[0] } else { wide };
+    let positions = workload.factors();
+    for (i, operand) in workload.operands.iter_mut().enumerate() {
+        operand.dtype = positions.iter().position(|at| *at == i).map_or(narrow, |at| factors[at]);
+    }
+    workload.acc = wide;
+    if !float {
+        workload.epilogue.retain(|step| !matches!(step, EpilogueStep::Scale(_)));
+        for step in &mut workload.epilogue {
+            if let EpilogueStep::Clip(lo, _) = step {
+                *lo = lo.floor();
+            }
+        }
+    }
+    debug_assert_eq!(workload.validate(), Ok(()));
+    workload
+}
+
 /// A [`contraction`] with an activation after it that needs an approximation: GELU or SiLU.
 ///
 /// # Panics

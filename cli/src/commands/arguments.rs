@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use cli::session::{self, Method, ModelKind, StrategyKind};
-use measure::{DeviceHandle, DeviceSpec, WorkerOptions};
+use measure::{DeviceHandle, DeviceSpec, Features, WorkerOptions};
 use search_space::families::{SchedulePlan, plan};
 use search_space::{Schedule, Target, Value, Workload};
 use tuning_db::Database;
@@ -16,14 +16,21 @@ pub(super) fn workload(text: &str) -> anyhow::Result<Workload> {
     Workload::parse(text).with_context(|| format!("workload {text:?}"))
 }
 
-/// A device by name; `--threads` is another way to write `cpu:threads=N`.
-pub(super) fn device(text: &str, threads: Option<u64>) -> anyhow::Result<DeviceSpec> {
-    let spec: DeviceSpec = text.parse()?;
+/// A device by name; `--threads` is another way to write `cpu:threads=N`, `--cpu-features` one to write
+/// `cpu:features=LIST`.
+pub(super) fn device(text: &str, threads: Option<u64>, features: Option<&Features>) -> anyhow::Result<DeviceSpec> {
+    let mut spec: DeviceSpec = text.parse()?;
+    if let (DeviceSpec::Cpu { features: named, .. }, Some(features)) = (&mut spec, features) {
+        if !named.is_all() && named != features {
+            bail!("--device {text} contradicts --cpu-features {features}; give one of them")
+        }
+        *named = features.clone();
+    }
     Ok(match (spec, threads) {
-        (DeviceSpec::Cpu { threads: named }, Some(threads)) if text.contains("threads=") && named != threads => {
+        (DeviceSpec::Cpu { threads: named, .. }, Some(threads)) if text.contains("threads=") && named != threads => {
             bail!("--device {text} contradicts --threads {threads}; give one of them")
         }
-        (DeviceSpec::Cpu { .. }, Some(threads)) => DeviceSpec::Cpu { threads },
+        (DeviceSpec::Cpu { features, .. }, Some(threads)) => DeviceSpec::Cpu { threads, features },
         (spec, _) => spec,
     })
 }
@@ -48,6 +55,16 @@ pub(super) struct Question {
     /// Threads of the CPU device [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(super) threads: Option<u64>,
+    #[command(flatten)]
+    pub(super) processor: Processor,
+}
+
+/// Which features of the processor kernels may use.
+#[derive(Args, Clone)]
+pub(super) struct Processor {
+    /// Features that the CPU device may use: avx2,fma for these alone, -amx-bf16,-avx512f for all but these, none
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub(super) cpu_features: Option<Features>,
 }
 
 /// A question whose workload and device are known to be good.
@@ -61,7 +78,7 @@ impl Question {
     /// Reads the workload and opens the device.
     pub(super) fn ask(&self) -> anyhow::Result<Asked> {
         let workload = workload(&self.workload)?;
-        let spec = device(&self.device, self.threads)?;
+        let spec = device(&self.device, self.threads, self.processor.cpu_features.as_ref())?;
         let device = open(&spec, TIMEOUT)?;
         Ok(Asked { workload, spec, device })
     }
@@ -262,10 +279,15 @@ mod tests {
 
     #[test]
     fn threads_change_the_cpu_only() {
-        assert_eq!(device("cpu", Some(2)).unwrap().to_string(), "cpu:threads=2");
-        assert_eq!(device("vulkan", Some(2)).unwrap().to_string(), "vulkan");
-        assert!(device("cpu:threads=2", Some(1)).unwrap_err().to_string().contains("contradicts"));
-        assert!(device("abacus", None).unwrap_err().to_string().contains("cpu and vulkan"));
+        assert_eq!(device("cpu", Some(2), None).unwrap().to_string(), "cpu:threads=2");
+        assert_eq!(device("vulkan", Some(2), None).unwrap().to_string(), "vulkan");
+        assert!(device("cpu:threads=2", Some(1), None).unwrap_err().to_string().contains("contradicts"));
+        let features = "avx2".parse().unwrap();
+        let named = |text: &str| device(text, None, Some(&features));
+        assert_eq!(named("cpu:threads=2").unwrap().to_string(), "cpu:threads=2:features=avx2");
+        assert_eq!(named("vulkan").unwrap().to_string(), "vulkan");
+        assert!(named("cpu:features=fma").unwrap_err().to_string().contains("contradicts"));
+        assert!(device("abacus", None, None).unwrap_err().to_string().contains("cpu and vulkan"));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use cli::session::{Bench as Device, Method, ModelKind, StrategyKind};
 use cli::suite::json::{Circumstances, document, rate};
 use cli::suite::{Entry, Options, Suite};
 use datasets::suite::{self, Line};
-use measure::{DeviceHandle, DeviceSpec, WorkerOptions};
+use measure::{DeviceHandle, DeviceSpec, Features, WorkerOptions};
 use search_space::workload::MathMode;
 use tuning_db::{DbError, Writer, WriterOptions};
 
-use super::arguments::{TIMEOUT, duration, open};
+use super::arguments::{Processor, TIMEOUT, duration, open};
 use super::interrupt::{STOP, stop_on_signals};
 use super::tune::STOP_GAIN;
 use super::{Context, Ending, say};
@@ -40,6 +40,8 @@ pub(super) struct Bench {
     /// Threads of each kernel
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
+    #[command(flatten)]
+    processor: Processor,
     /// Time to tune each line
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     time_per: Duration,
@@ -83,7 +85,9 @@ enum Math {
 impl Bench {
     pub(super) fn run(&self, context: &Context) -> anyhow::Result<Ending> {
         let lines = chosen(suite::read(&self.workloads)?, self.only.as_deref(), &self.workloads)?;
-        let device = open(&DeviceSpec::Cpu { threads: self.threads }, TIMEOUT)?;
+        let features = self.processor.cpu_features.clone().unwrap_or_default();
+        let device = open(&DeviceSpec::Cpu { threads: self.threads, features: features.clone() }, TIMEOUT)?;
+        let open_cpu = move |threads| open_cpu(threads, &features);
         let database = self.db.clone().unwrap_or_else(|| self.json.with_extension("tune"));
         if database == self.json {
             bail!("--json and --db are the same file {:?}; give them two names", self.json);
@@ -164,9 +168,10 @@ impl Bench {
     }
 }
 
-fn open_cpu(threads: u64) -> Result<Box<dyn Device>, measure::Error> {
+fn open_cpu(threads: u64, features: &Features) -> Result<Box<dyn Device>, measure::Error> {
     let options = WorkerOptions { timeout: TIMEOUT, ..WorkerOptions::default() };
-    Ok(Box::new(DeviceHandle::open(&DeviceSpec::Cpu { threads }, options)?))
+    let spec = DeviceSpec::Cpu { threads, features: features.clone() };
+    Ok(Box::new(DeviceHandle::open(&spec, options)?))
 }
 
 /// The line called `only`, or else those whose names contain it; all of them without.

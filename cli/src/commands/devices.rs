@@ -4,6 +4,7 @@ use clap::Args;
 use measure::{FoundDevice, WorkerOptions, list_devices};
 use serde_json::json;
 
+use super::arguments::Processor;
 use super::{Context, Ending};
 
 /// List what can be tuned on, and for what is missing, what was looked for
@@ -13,6 +14,8 @@ pub(super) struct Devices {
     /// One JSON object per device on stdout (docs/cli.md)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    processor: Processor,
 }
 
 const EXAMPLES: &str = "\
@@ -23,7 +26,7 @@ Examples:
 
 impl Devices {
     pub(super) fn run(&self, context: &Context) -> anyhow::Result<Ending> {
-        let found = list_devices(&WorkerOptions::default());
+        let found = list_devices(&WorkerOptions::default(), &self.processor.cpu_features.clone().unwrap_or_default());
         let mut any = false;
         for device in &found {
             match device {

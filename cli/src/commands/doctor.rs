@@ -10,7 +10,7 @@ use search_space::families::plan;
 use search_space::{Outcome, Workload};
 use tuning_db::{Database, Writer, WriterOptions};
 
-use super::arguments::{TIMEOUT, open};
+use super::arguments::{Processor, TIMEOUT, open};
 use super::{Context, Ending};
 
 /// Test every device with a small kernel, LLVM, and a database in the temporary folder
@@ -20,6 +20,8 @@ pub(super) struct Doctor {
     /// Most time for the kernel of one device
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::arguments::duration)]
     timeout: Duration,
+    #[command(flatten)]
+    processor: Processor,
 }
 
 const EXAMPLES: &str = "\
@@ -46,7 +48,8 @@ impl Doctor {
         line("llvm", Ok(format!("generates for {cpu} with {}", features.join(" "))))?;
         line("database", database(context.clock.unix_s()))?;
         let mut any = false;
-        for device in list_devices(&WorkerOptions::default()) {
+        for device in list_devices(&WorkerOptions::default(), &self.processor.cpu_features.clone().unwrap_or_default())
+        {
             match device {
                 FoundDevice::Present { spec, identity } => {
                     any = true;

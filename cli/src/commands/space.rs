@@ -9,7 +9,7 @@ use cli::report::units;
 use search_space::space::ParameterSpace;
 use serde_json::{Value, json};
 
-use super::arguments::Question;
+use super::arguments::{Processor, Question};
 use super::{Context, Ending};
 
 /// Print the parameters, constraints and exact size of a space
@@ -25,8 +25,10 @@ pub(super) struct Space {
     /// Threads of the CPU device [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
+    #[command(flatten)]
+    processor: Processor,
     /// File that declares a space of its own (docs/spaces.md): TOML, Kernel Tuner's JSON, or a recorded space
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "device", "threads"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "device", "threads", "cpu_features"])]
     file: Option<PathBuf>,
     /// One JSON object on stdout (docs/cli.md)
     #[arg(long)]
@@ -44,7 +46,8 @@ impl Space {
         match (&self.file, &self.workload, &self.device) {
             (None, Some(workload), Some(device)) => {
                 let (workload, device) = (workload.clone(), device.clone());
-                self.of_workload(context, &Question { workload, device, threads: self.threads })
+                let processor = self.processor.clone();
+                self.of_workload(context, &Question { workload, device, threads: self.threads, processor })
             }
             (Some(file), ..) => self.of_file(context, file),
             (None, ..) => unreachable!("invariant: clap asks for a workload and a device, or a file"),

@@ -18,7 +18,7 @@ use search_space::families::plan;
 use serde_json::{Value, json};
 use tuning_db::{Database, DbError, Session, Writer, WriterOptions};
 
-use super::arguments::{MethodArguments, Sources, device, duration, open, share, workload};
+use super::arguments::{MethodArguments, Processor, Sources, device, duration, open, share, workload};
 use super::interrupt::{STOP, stop_on_signals};
 use super::{Context, Ending, dry_run, say, tasks};
 
@@ -48,6 +48,8 @@ pub(super) struct Tune {
     /// Threads of the CPU device [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Where")]
     threads: Option<u64>,
+    #[command(flatten, next_help_heading = "Where")]
+    processor: Processor,
     /// Tuning database; made when it is not there
     #[arg(long, value_name = "FILE", required_unless_present = "dry_run", help_heading = "Where")]
     db: Option<PathBuf>,
@@ -223,7 +225,7 @@ impl Tune {
         let mut seen = BTreeSet::new();
         let mut specs = Vec::new();
         for text in &self.device {
-            let spec = device(text, self.threads)?;
+            let spec = device(text, self.threads, self.processor.cpu_features.as_ref())?;
             if !seen.insert(spec.to_string()) {
                 bail!("--device {spec} is given twice");
             }

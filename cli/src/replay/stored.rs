@@ -231,7 +231,12 @@ fn is_device(target: &str, device: &str) -> Result<bool, StoredError> {
         .map_err(|error: measure::Error| StoredError::Device { device: device.into(), reason: error.to_string() })?;
     let Ok(key) = TargetKey::parse(target) else { return Ok(false) };
     Ok(match spec {
-        DeviceSpec::Cpu { threads } => key.kind == TargetKind::Cpu && key.unit == "core" && key.threads == threads,
+        DeviceSpec::Cpu { threads, features } => {
+            // Which features a processor without a choice has, only that processor knows.
+            let own: Vec<String> = key.features.iter().cloned().collect();
+            let chosen = features.is_all() || features.choose(&own).is_ok_and(|chosen| chosen == own);
+            key.kind == TargetKind::Cpu && key.unit == "core" && key.threads == threads && chosen
+        }
         DeviceSpec::Vulkan { .. } => key.kind == TargetKind::Vulkan,
         DeviceSpec::Fixture(_) => key.kind == TargetKind::Cpu && key.unit == "fixture",
     })

@@ -5,8 +5,9 @@ use search_space::target::TargetKind;
 
 use super::ProgramFeatures;
 use super::footprint::{Access, Node};
-use crate::atoms::Atom;
+use crate::atoms::{Atom, Scope};
 use crate::index::{Index, Var};
+use crate::lane::matrix::REGISTERS;
 use crate::layout::{Distribution, Layout};
 use crate::tile::{Cond, Guard, Kernel, LoopKind, PipeStep, Place, Space, Stmt, View};
 
@@ -150,17 +151,19 @@ impl Walk<'_> {
         let operations = 2.0 * m * issued * k * count;
         let into = &mut *self.into;
         // Means of the tile that most of the work is in.
-        if rows * vectors >= into.accumulators {
-            into.accumulators = rows * vectors;
+        let held = rows / atom.shape.0 as f64;
+        if held * vectors >= into.accumulators {
+            into.accumulators = held * vectors;
             into.vector_width = width;
             into.steps = k;
             let limits = &self.target.limits;
-            let (live, held) = match self.target.key.kind {
+            let (live, registers) = match self.target.key.kind {
+                _ if atom.scope == Scope::Matrix => (held * vectors + held + vectors, u64::from(REGISTERS)),
                 // A narrow vector takes a whole register of a processor.
                 TargetKind::Cpu => (rows * vectors + vectors + 1.0, limits.vector_registers),
                 _ => (rows * columns + columns + rows, limits.vector_registers * limits.vector_bytes / 4),
             };
-            into.register_pressure = live / held.max(1) as f64;
+            into.register_pressure = live / registers.max(1) as f64;
         }
         into.operations += operations;
         into.register_tiles += count;

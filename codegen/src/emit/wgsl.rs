@@ -124,6 +124,7 @@ impl Widths {
                 | Stmt::Barrier
                 | Stmt::Fence
                 | Stmt::Seam
+                | Stmt::Matrix(_)
                 | Stmt::Prefetch { .. } => {}
             }
         }
@@ -295,6 +296,7 @@ impl Printer<'_> {
             // WGSL cannot ask for a cache line nor keep its compiler from moving loads; neither changes a result.
             Stmt::Prefetch { .. } | Stmt::Seam => {}
             Stmt::Scatter { .. } => return Err(self.unsupported("a scatter")),
+            Stmt::Matrix(_) => return Err(self.unsupported("a matrix unit")),
         }
         Ok(())
     }
@@ -384,6 +386,7 @@ impl Printer<'_> {
             }
             Op::Select(mask, a, b) => format!("select({}, {}, {})", name(b), name(a), name(mask)),
             Op::Read(slot) => format!("s{}", slot.0),
+            Op::Dot(_) => return Err(self.unsupported("a product of bytes")),
             Op::Int(_) | Op::Float(_) | Op::Load { .. } | Op::Gather { .. } => {
                 return Err(self.unsupported("a constant of this type"));
             }

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::matrix::Matrix;
 use super::{Address, Array, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Slot, Stmt, Type, Value};
 use crate::index::{Index, IndexOp, Var};
 use crate::tile::{Buffer, Phase, UnaryOp};
@@ -336,6 +337,12 @@ impl Builder {
         self.fixed(ty, Op::Fma(a, b, c))
     }
 
+    /// `sum + Σ a · b` over the four bytes of each lane, of `a` unsigned and of `b` signed.
+    pub fn dot(&mut self, sum: Value, a: Value, b: Value) -> Value {
+        let ty = self.ty(sum);
+        self.fixed(ty, Op::Dot([sum, a, b]))
+    }
+
     /// Negation of floats.
     pub fn neg(&mut self, value: Value) -> Value {
         let ty = self.ty(value);
@@ -378,6 +385,16 @@ impl Builder {
     pub fn store(&mut self, at: Address, value: Value, mask: Option<Value>) {
         let stream = matches!(at.mem, Mem::Buffer(position) if self.kernel.buffers[position].stream);
         self.push(Stmt::Store { at, value, mask, stream });
+    }
+
+    /// An operation of the matrix unit.
+    pub fn matrix(&mut self, matrix: Matrix) {
+        self.push(Stmt::Matrix(matrix));
+    }
+
+    /// The same bits as a type of the same size.
+    pub fn reinterpret(&mut self, value: Value, ty: Type) -> Value {
+        if self.ty(value) == ty { value } else { self.fixed(ty, Op::Bitcast(value)) }
     }
 
     /// Keeps reads and writes of memory on their side in the generated code.
@@ -561,6 +578,7 @@ fn key(ty: Type, op: &Op) -> Key {
         Op::Cmp(op, lhs, rhs) => (32 + *op as u8, [v(lhs), v(rhs), 0]),
         Op::Select(mask, a, b) => (48, [v(mask), v(a), v(b)]),
         Op::Fma(..)
+        | Op::Dot(_)
         | Op::Neg(_)
         | Op::Load { .. }
         | Op::Gather { .. }

@@ -5,6 +5,7 @@
 //! the outermost open block in which their operands exist (common subexpressions are shared); loads stay put.
 
 pub mod build;
+pub mod matrix;
 mod print;
 
 use search_space::workload::DType;
@@ -54,6 +55,16 @@ impl Elem {
         match self {
             Elem::F32 | Elem::F16 | Elem::Bf16 => Elem::F32,
             _ => Elem::I32,
+        }
+    }
+
+    /// Bytes of one element in memory.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Elem::Index => 8,
+            Elem::I32 | Elem::F32 => 4,
+            Elem::F16 | Elem::Bf16 => 2,
+            Elem::I8 | Elem::U8 | Elem::Bool => 1,
         }
     }
 
@@ -198,6 +209,8 @@ pub enum Op {
     Bin(BinOp, Value, Value),
     /// `a · b + c`, rounded once.
     Fma(Value, Value, Value),
+    /// `sum + Σ a · b` over the four bytes of each lane of 32 bits: `[sum, a, b]` with `a` unsigned and `b` signed.
+    Dot([Value; 3]),
     /// Negation of floats.
     Neg(Value),
     /// Comparison; gives [`Elem::Bool`].
@@ -282,6 +295,8 @@ pub enum Stmt {
     Seam,
     /// Streaming stores before this are visible to whoever sees a store after it.
     Fence,
+    /// An operation of the matrix unit.
+    Matrix(matrix::Matrix),
     /// Asks for the cache line that holds the address; never faults.
     Prefetch {
         /// Address.

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
+use super::matrix::Matrix;
 use super::{Address, BinOp, Builtin, CmpOp, Elem, Kernel, Mem, Op, Program, Stmt, Type, Value};
 use crate::tile::Phase;
 
@@ -93,6 +94,10 @@ impl Text<'_> {
                 Stmt::Barrier => writeln!(self.out, "barrier")?,
                 Stmt::Seam => writeln!(self.out, "seam")?,
                 Stmt::Fence => writeln!(self.out, "fence")?,
+                Stmt::Matrix(matrix) => {
+                    let text = self.matrix(matrix);
+                    writeln!(self.out, "{text}")?;
+                }
                 Stmt::Prefetch { at } => {
                     let at = self.address(at);
                     writeln!(self.out, "prefetch {at}")?;
@@ -100,6 +105,23 @@ impl Text<'_> {
             }
         }
         Ok(())
+    }
+
+    fn matrix(&self, matrix: &Matrix) -> String {
+        match matrix {
+            Matrix::Configure => "matrix unit on".into(),
+            Matrix::Release => "matrix unit off".into(),
+            Matrix::Zero { register } => format!("m{register} = 0"),
+            Matrix::Load { register, at, row_bytes } => {
+                format!("m{register} = rows {} step {row_bytes}", self.address(at))
+            }
+            Matrix::Store { register, at, row_bytes } => {
+                format!("rows {} step {row_bytes} = m{register}", self.address(at))
+            }
+            Matrix::Multiply { acc, a, b, factors: [left, right] } => {
+                format!("m{acc} += m{a} * m{b} as {} * {}", left.as_str(), right.as_str())
+            }
+        }
     }
 
     fn address(&self, at: &Address) -> String {
@@ -151,6 +173,7 @@ impl Text<'_> {
             Op::Scale(value, power) => format!("scale {} by {}", v(*value), v(*power)),
             Op::Math(op, value) => format!("{} {}", format!("{op:?}").to_lowercase(), v(*value)),
             Op::Fma(a, b, c) => format!("fma {}, {}, {}", v(*a), v(*b), v(*c)),
+            Op::Dot([sum, a, b]) => format!("dot {}, {}, {}", v(*sum), v(*a), v(*b)),
             Op::Neg(value) => format!("neg {}", v(*value)),
             Op::Cmp(op, lhs, rhs) => {
                 let name = match op {

@@ -80,9 +80,13 @@ pub fn program_hash(workload: &Workload, target: &Target, schedule: &Schedule) -
 pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -> Result<tile::Program, LowerError> {
     let kind = target.key.kind;
     let program = match (workload.op, kind) {
-        (Op::ContractMadd, TargetKind::Cpu) => contraction::cpu::build(&ContractionView::new(workload)?, schedule)?,
+        (Op::ContractMadd, TargetKind::Cpu) => {
+            contraction::cpu::build(&ContractionView::new(workload)?, target, schedule)?
+        }
         (Op::ContractMadd, TargetKind::Vulkan) => {
-            contraction::simt::build(&ContractionView::new(workload)?, target, schedule)?
+            let view = ContractionView::new(workload)?;
+            view.only_f32()?;
+            contraction::simt::build(&view, target, schedule)?
         }
         (Op::Map, TargetKind::Cpu) => map::build(&Nest::new(workload)?, schedule)?,
         (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::build(&Nest::new(workload)?, schedule)?,

@@ -24,13 +24,19 @@ pub enum InterpretError {
 }
 
 /// Runs all kernels in order. `operands[i]` is the physical buffer of the workload's operand `i`; outputs are updated in
-/// place. Workspace is counted in elements of 4 bytes.
+/// place.
 ///
 /// # Errors
 /// [`InterpretError::OutOfBounds`] at the first access outside.
 pub fn interpret(program: &Program, operands: &mut [Vec<f64>]) -> Result<(), InterpretError> {
-    let elements = |bytes: &u64| vec![f64::NAN; usize::try_from(*bytes / 4).expect("invariant: workspace fits memory")];
-    let mut workspace: Vec<Vec<f64>> = program.workspace_bytes.iter().map(elements).collect();
+    let mut workspace: Vec<Vec<f64>> = vec![Vec::new(); program.workspace_bytes.len()];
+    for buffer in program.kernels.iter().flat_map(|kernel| &kernel.buffers) {
+        if let Source::Workspace(position) = buffer.source {
+            let len = usize::try_from(buffer.len).expect("invariant: workspace fits memory");
+            let known = &mut workspace[position];
+            known.resize(known.len().max(len), f64::NAN);
+        }
+    }
     for kernel in &program.kernels {
         let tile = |tile: &super::Tile| {
             vec![f64::NAN; usize::try_from(tile.shape.iter().product::<u64>()).expect("invariant: tiles fit memory")]

@@ -6,6 +6,7 @@
 //! With layouts, pipes and loop kinds erased this is a plain array program; [`interpret`] runs that.
 
 pub mod interpret;
+mod matrix;
 mod print;
 pub mod verify;
 
@@ -382,7 +383,8 @@ pub enum Stmt {
         atom: Atom,
         /// Copies of the body per step of k.
         unroll: u64,
-        /// Steps of k that the memory of `b` is asked for ahead of its use; 0 is not at all.
+        /// Steps of k that the memory of the factors is asked for ahead of its use (of `b` alone, where vectors are
+        /// multiplied); 0 is not at all.
         prefetch: u64,
     },
     /// A step of a pipe's protocol.

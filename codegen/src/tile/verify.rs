@@ -1,6 +1,6 @@
 //! Rules every tile program obeys; a family that breaks one is refused before lowering.
 
-use super::{Access, Cond, Kernel, LoopKind, Place, Program, Scalar, Space, Stmt, View};
+use super::{Access, Cond, Kernel, LoopKind, Place, Program, Scalar, Space, Stmt, View, matrix};
 use crate::index::{Index, Var};
 
 /// The rule a program breaks.
@@ -74,6 +74,14 @@ pub enum TileError {
         /// Name of the buffer or tile.
         place: String,
     },
+    /// A register tile of a matrix unit is used as its registers cannot be.
+    #[error("register tile {tile} of a matrix unit: it {why}")]
+    Matrix {
+        /// Name of the tile.
+        tile: String,
+        /// The rule.
+        why: &'static str,
+    },
     /// The layout of a tile maps two coordinates to one place.
     #[error("the layout of tile {tile} is not injective or has another shape")]
     Layout {
@@ -90,7 +98,8 @@ pub fn verify(program: &Program) -> Result<(), TileError> {
     program.kernels.iter().try_for_each(|kernel| {
         check_tiles(kernel)?;
         let mut check = Check { kernel, bound: Vec::new(), parallel: Vec::new(), cores: uses_cores(&kernel.body) };
-        check.block(&kernel.body)
+        check.block(&kernel.body)?;
+        matrix::verify(kernel)
     })
 }
 

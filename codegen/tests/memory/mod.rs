@@ -1,5 +1,7 @@
 //! Memory for kernels under test: aligned, typed, with a border that nothing may write. And targets for this host.
 
+#![allow(clippy::cast_sign_loss, reason = "bits of numbers whose sign is apart")]
+
 use search_space::workload::DType;
 use search_space::{Target, samples};
 use tilewright_codegen::emit::llvm;

@@ -5,6 +5,7 @@
 //! [`protocol`](crate::protocol)'s.
 
 mod cpu;
+pub mod features;
 pub mod fixtures;
 pub mod spec;
 mod vulkan;
@@ -15,6 +16,7 @@ use search_space::{Outcome, Schedule, Target, Workload};
 use serde::{Deserialize, Serialize};
 
 pub use cpu::CpuDevice;
+pub use features::Features;
 pub use spec::{DeviceSpec, FoundDevice, list_devices};
 pub use vulkan::VulkanDevice;
 

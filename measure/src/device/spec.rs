@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Identity;
 use super::fixtures::Rule;
+use super::{Features, Identity};
 use crate::Error;
 
 /// A device as the user names it.
@@ -15,6 +15,7 @@ use crate::Error;
 /// | --- | --- |
 /// | `cpu` | one thread of the processor |
 /// | `cpu:threads=2` | two threads of the processor |
+/// | `cpu:features=avx2,fma` | one thread, only these of the processor's [`Features`]; `cpu:threads=2:features=-avx512f` |
 /// | `vulkan`, `vulkan:1` | the first, the second Vulkan device |
 /// | `fixture:hang/7` | the processor, but every seventh candidate hangs; see [`Fault`](super::fixtures::Fault) |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub enum DeviceSpec {
     Cpu {
         /// Threads that one kernel may use; at least 1.
         threads: u64,
+        /// Features of the processor that kernels may use.
+        features: Features,
     },
     /// A Vulkan device through WGSL.
     Vulkan {
@@ -34,11 +37,26 @@ pub enum DeviceSpec {
     Fixture(Rule),
 }
 
+impl DeviceSpec {
+    /// Threads of the processor with all its features.
+    pub fn cpu(threads: u64) -> DeviceSpec {
+        DeviceSpec::Cpu { threads, features: Features::default() }
+    }
+}
+
 impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DeviceSpec::Cpu { threads: 1 } => f.write_str("cpu"),
-            DeviceSpec::Cpu { threads } => write!(f, "cpu:threads={threads}"),
+            DeviceSpec::Cpu { threads, features } => {
+                f.write_str("cpu")?;
+                if *threads != 1 {
+                    write!(f, ":threads={threads}")?;
+                }
+                if !features.is_all() {
+                    write!(f, ":features={features}")?;
+                }
+                Ok(())
+            }
             DeviceSpec::Vulkan { index: 0 } => f.write_str("vulkan"),
             DeviceSpec::Vulkan { index } => write!(f, "vulkan:{index}"),
             DeviceSpec::Fixture(rule) => write!(f, "fixture:{rule}"),
@@ -56,13 +74,19 @@ impl FromStr for DeviceSpec {
             None => (text, None),
         };
         match (kind, rest) {
-            ("cpu", None) => Ok(DeviceSpec::Cpu { threads: 1 }),
+            ("cpu", None) => Ok(DeviceSpec::cpu(1)),
             ("cpu", Some(rest)) => {
-                let threads =
-                    rest.strip_prefix("threads=").and_then(|n| n.parse().ok()).filter(|n| (1..=1024).contains(n));
-                threads
-                    .map(|threads| DeviceSpec::Cpu { threads })
-                    .ok_or_else(|| unknown("expected cpu:threads=1..1024"))
+                let (mut threads, mut features) = (1, Features::default());
+                for part in rest.split(':') {
+                    if let Some(list) = part.strip_prefix("features=") {
+                        features = list.parse().map_err(|reason: String| unknown(&reason))?;
+                        continue;
+                    }
+                    let count = part.strip_prefix("threads=").and_then(|n| n.parse().ok());
+                    let count = count.filter(|n| (1..=1024).contains(n));
+                    threads = count.ok_or_else(|| unknown("expected cpu:threads=1..1024 or cpu:features=LIST"))?;
+                }
+                Ok(DeviceSpec::Cpu { threads, features })
             }
             ("vulkan", None) => Ok(DeviceSpec::Vulkan { index: 0 }),
             ("vulkan", Some(rest)) => rest
@@ -109,9 +133,9 @@ pub enum FoundDevice {
     },
 }
 
-/// Everything that can be tuned on; for what is missing, what was looked for. Each device is opened in a worker
+/// Everything that can be tuned on, the processor with only these of its features; for what is missing, what was looked for. Each device is opened in a worker
 /// process of its own, so a driver that crashes is one `Missing` line.
-pub fn list_devices(options: &crate::WorkerOptions) -> Vec<FoundDevice> {
+pub fn list_devices(options: &crate::WorkerOptions, features: &Features) -> Vec<FoundDevice> {
     let mut found = Vec::new();
     let mut probe = |spec: DeviceSpec| {
         let name = spec.to_string();
@@ -130,7 +154,7 @@ pub fn list_devices(options: &crate::WorkerOptions) -> Vec<FoundDevice> {
             }
         }
     };
-    probe(DeviceSpec::Cpu { threads: 1 });
+    probe(DeviceSpec::Cpu { threads: 1, features: features.clone() });
     // The first Vulkan device that is missing ends the list; only `vulkan` itself is worth a line.
     let mut index = 0;
     while probe(DeviceSpec::Vulkan { index }) {
@@ -148,14 +172,32 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["cpu", "cpu:threads=2", "vulkan", "vulkan:3", "fixture:hang/7"] {
+        for text in [
+            "cpu",
+            "cpu:threads=2",
+            "cpu:features=avx2,fma",
+            "cpu:threads=3:features=-avx512f",
+            "vulkan",
+            "vulkan:3",
+            "fixture:hang/7",
+        ] {
             assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn mistakes_are_one_clear_line() {
-        for text in ["", "gpu", "cpu:threads=0", "cpu:x", "vulkan:-1", "fixture", "fixture:dance/2", "fixture:hang/0"] {
+        for text in [
+            "",
+            "gpu",
+            "cpu:threads=0",
+            "cpu:x",
+            "cpu:features=sse9",
+            "vulkan:-1",
+            "fixture",
+            "fixture:dance/2",
+            "fixture:hang/0",
+        ] {
             let message = text.parse::<DeviceSpec>().unwrap_err().to_string();
             assert!(message.starts_with(&format!("no device \"{text}\": ")) && !message.contains('\n'), "{message}");
         }

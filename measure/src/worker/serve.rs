@@ -16,7 +16,9 @@ use search_space::{Schedule, Workload};
 use super::frame::{self, Decoder};
 use super::message::{EntryBlocks, Event, Reply, Request, ShelfAt, Step};
 use crate::device::fixtures::FixtureDevice;
-use crate::device::{After, Batch, CpuDevice, Device, DeviceSpec, Failure, KernelInfo, Placement, VulkanDevice};
+use crate::device::{
+    After, Batch, CpuDevice, Device, DeviceSpec, Failure, Features, KernelInfo, Placement, VulkanDevice,
+};
 use crate::protocol::screen::{self, Source};
 use crate::protocol::{Breakdown, Loading, Measured, ScreenOptions, block_orders};
 use crate::verify::Suite;
@@ -41,10 +43,11 @@ pub fn serve(spec: &DeviceSpec) -> io::Result<()> {
     let (requests, out) = take_pipes()?;
     let requests = listen(requests);
     match spec {
-        DeviceSpec::Cpu { threads } => answer(CpuDevice::open(*threads), &requests, out),
+        DeviceSpec::Cpu { threads, features } => answer(CpuDevice::open(*threads, features), &requests, out),
         DeviceSpec::Vulkan { index } => answer(VulkanDevice::open(*index), &requests, out),
         DeviceSpec::Fixture(rule) => {
-            answer(CpuDevice::open(1).map(|device| FixtureDevice::new(device, rule.clone())), &requests, out)
+            let device = CpuDevice::open(1, &Features::default());
+            answer(device.map(|device| FixtureDevice::new(device, rule.clone())), &requests, out)
         }
     }
 }

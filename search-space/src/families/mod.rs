@@ -89,12 +89,17 @@ pub struct SchedulePlan {
 /// [`Unsupported`] names what cannot be generated.
 pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let kind = target.key.kind;
+    if kind == TargetKind::Cpu {
+        contraction::check_conversions(workload, target)?;
+    }
     match (workload.op, kind) {
         (Op::ContractMadd, TargetKind::Cpu) => {
             contraction::cpu::plan(&contraction::ContractionView::new(workload)?, target)
         }
         (Op::ContractMadd, TargetKind::Vulkan) => {
-            contraction::vulkan::plan(&contraction::ContractionView::new(workload)?, target)
+            let view = contraction::ContractionView::new(workload)?;
+            view.only_f32()?;
+            contraction::vulkan::plan(&view, target)
         }
         (Op::Map, TargetKind::Cpu) => map::plan(&nest::Nest::new(workload)?, target),
         (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::plan(&nest::Nest::new(workload)?, target),

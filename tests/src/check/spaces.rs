@@ -2,7 +2,7 @@
 
 use super::{Bar, Finding, Lab, lab, lavapipe};
 use anyhow::{Context, bail};
-use measure::{FoundDevice, WorkerOptions, list_devices};
+use measure::{Features, FoundDevice, WorkerOptions, list_devices};
 use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::families::{SchedulePlan, plan};
@@ -66,7 +66,7 @@ pub(super) fn bars() -> Vec<Bar> {
 fn target(lab: &Lab, kind: TargetKind) -> Result<Target, String> {
     let options = WorkerOptions { executable: Some(lab.tilewright.clone()), ..WorkerOptions::default() };
     let mut missing = String::new();
-    for device in list_devices(&options) {
+    for device in list_devices(&options, &Features::default()) {
         match device {
             FoundDevice::Present { identity, .. } if identity.target.key.kind == kind => return Ok(identity.target),
             FoundDevice::Missing { spec, reason } if spec.starts_with(kind.as_str()) => missing = reason,

@@ -156,6 +156,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let nothing = self.context.create_inline_asm(ty, String::new(), clobbers, true, false, None, false);
                 self.builder.build_indirect_call(ty, nothing, &[], "")?;
             }
+            Stmt::Matrix(matrix) => self.matrix(matrix)?,
             Stmt::Fence => {
                 self.call("llvm.x86.sse.sfence", &[], &[])?;
             }
@@ -345,6 +346,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 let call = self.call("llvm.fma", &[self.ty(ty)], &args)?;
                 self.result(call)
             }
+            Op::Dot(values) if lanes == 16 => {
+                let args = values.map(|value| self.value(value).into());
+                let call = self.call("llvm.x86.avx512.vpdpbusd.512", &[], &args)?;
+                self.result(call)
+            }
+            Op::Dot(_) => return Err(EmitError::Unsupported { what: "a product of bytes of this width" }),
             Op::Neg(value) => match self.value(*value) {
                 BasicValueEnum::VectorValue(value) => self.builder.build_float_neg(value, "")?.into(),
                 value => self.builder.build_float_neg(value.into_float_value(), "")?.into(),

@@ -192,6 +192,17 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
             Some(mask) => {
                 let pointer = self.address(at)?;
+                // LLVM 22 stores too many bytes where a mask has one lane and the elements were narrowed before.
+                if let Some(lane) = only_lane(self.value(mask).into_vector_value()) {
+                    let lane = self.context.i32_type().const_int(u64::from(lane), false);
+                    let element = self.builder.build_extract_element(data.into_vector_value(), lane, "")?;
+                    // SAFETY: plain address arithmetic without inbounds: nothing is claimed about the result.
+                    let pointer = unsafe { self.builder.build_gep(self.element(at.mem), pointer, &[lane], "")? };
+                    let store = self.builder.build_store(pointer, element)?;
+                    let align = self.kernel.values[value.0 as usize].elem.bytes();
+                    store.set_alignment(align).map_err(|_| EmitError::Unsupported { what: "this alignment" })?;
+                    return Ok(());
+                }
                 let args = [data.into(), pointer.into(), self.value(mask).into()];
                 let call = self.call("llvm.masked.store", &[data.get_type(), pointer.get_type().into()], &args)?;
                 self.aligned(call, 1, at.align);
@@ -199,4 +210,20 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         Ok(())
     }
+}
+
+/// The lane of a constant mask that is true, when only one is.
+fn only_lane(mask: VectorValue) -> Option<u32> {
+    if !mask.is_const() {
+        return None;
+    }
+    let is_true = |lane: &u32| {
+        // SAFETY: inkwell reads elements of data vectors only, which those of truth values are not. The mask is a
+        // constant; what it has no element for is null, which is no integer.
+        let element = unsafe { inkwell::llvm_sys::core::LLVMGetAggregateElement(mask.as_value_ref(), *lane) };
+        // SAFETY: the element is not null.
+        !element.is_null() && unsafe { IntValue::new(element) }.get_zero_extended_constant() == Some(1)
+    };
+    let lanes: Vec<u32> = (0..mask.get_type().get_size()).filter(is_true).collect();
+    if let [lane] = lanes[..] { Some(lane) } else { None }
 }

@@ -4,7 +4,9 @@
 
 mod convert;
 mod emit;
+mod host;
 mod jit;
+mod matrix;
 mod memory;
 
 use inkwell::OptimizationLevel;
@@ -12,6 +14,8 @@ use inkwell::context::Context;
 use inkwell::module::Module;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine};
 use search_space::target::TargetKey;
+
+pub use host::{FEATURES, host_cpu};
 
 use crate::lane::{Kernel, Program};
 use crate::tile::{Buffer, Phase};
@@ -129,15 +133,6 @@ impl Compiled {
     }
 }
 
-/// LLVM's name of this host's CPU and the features its kernels use, sorted.
-pub fn host_cpu() -> (String, Vec<String>) {
-    let name = TargetMachine::get_host_cpu_name().to_string();
-    let all = TargetMachine::get_host_cpu_features().to_string();
-    let has: Vec<&str> = all.split(',').filter_map(|feature| feature.strip_prefix('+')).collect();
-    let used = ["avx", "avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "fma"];
-    (name, used.into_iter().filter(|feature| has.contains(feature)).map(String::from).collect())
-}
-
 /// Compiles a program for the host and loads it.
 ///
 /// # Errors
@@ -185,7 +180,7 @@ fn with_module<T>(
     LlvmTarget::initialize_x86(&InitializationConfig::default());
     let triple = TargetMachine::get_default_triple();
     let llvm = LlvmTarget::from_triple(&triple).map_err(|why| codegen(why.to_string()))?;
-    let features: String = target.features.iter().map(|feature| format!("+{feature}")).collect::<Vec<_>>().join(",");
+    let features = host::exactly(&target.features);
     // No middle-end passes: the lanes are blocked, unrolled and hoisted already, and passes only cost compile time.
     let machine = llvm
         .create_target_machine(

@@ -107,7 +107,7 @@ impl Lowering<'_> {
     }
 
     /// An address with the alignment that is known of it.
-    fn address(&mut self, mem: Mem, index: &Index) -> Address {
+    pub(super) fn address(&mut self, mem: Mem, index: &Index) -> Address {
         let (base, bytes) = match mem {
             Mem::Buffer(position) => {
                 let buffer = &self.kernel.buffers[position];
@@ -129,12 +129,12 @@ impl Lowering<'_> {
     }
 
     /// An address that is aligned to one element, as those of gathers and scatters.
-    fn element_address(&mut self, mem: Mem, index: &Index) -> Address {
+    pub(super) fn element_address(&mut self, mem: Mem, index: &Index) -> Address {
         let bytes = u32::try_from(self.bytes_of(mem)).expect("invariant: elements are small");
         self.builder.address(mem, index, bytes)
     }
 
-    fn bytes_of(&self, mem: Mem) -> u64 {
+    pub(super) fn bytes_of(&self, mem: Mem) -> u64 {
         match mem {
             Mem::Buffer(position) => self.kernel.buffers[position].dtype.bytes(),
             Mem::Scratch(_) | Mem::Shared(_) => {

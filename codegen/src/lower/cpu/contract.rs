@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::atoms::Atom;
 use crate::index::Index;
-use crate::lane::Value;
+use crate::lane::{BinOp, Value};
 use crate::tile::{Guard, View};
 
 impl Lowering<'_> {
@@ -53,12 +53,20 @@ impl Lowering<'_> {
                 for (vector, &column) in columns_of.iter().enumerate() {
                     let slot = registers.slots[row][vector];
                     let sum = this.builder.read(slot);
-                    let sum = this.builder.fma(splat, column, sum);
+                    let sum = this.multiply_add(splat, column, sum);
                     this.builder.set(slot, sum);
                 }
             }
             // The loads of the next step stay behind this one, or their values take the registers of accumulators.
             this.builder.seam();
         });
+    }
+
+    fn multiply_add(&mut self, a: Value, b: Value, sum: Value) -> Value {
+        if self.builder.ty(sum).elem.is_float() {
+            return self.builder.fma(a, b, sum);
+        }
+        let product = self.builder.bin(BinOp::Mul, a, b);
+        self.builder.bin(BinOp::Add, product, sum)
     }
 }

@@ -7,17 +7,21 @@
 //! ```
 
 mod access;
+mod byte_sums;
 mod contract;
 mod fold;
+mod matrix;
+mod packing;
 mod transpose;
 mod walk;
 
 use search_space::Target;
 
 use super::math::Functions;
-use crate::atoms::Atom;
+use crate::atoms::{Atom, Scope};
 use crate::index::{Index, Var};
 use crate::lane::build::Builder;
+use crate::lane::matrix::Matrix;
 use crate::lane::{Array, BinOp, Builtin, CmpOp, Elem, Kernel as LaneKernel, Mem, Slot, Type, Value};
 use crate::tile::{Cond, Kernel, LoopKind, Place, Scalar, Space, Stmt, View};
 use walk::Work;
@@ -35,11 +39,17 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
         kernel,
         memory: vec![None; kernel.tiles.len()],
         registers: vec![None; kernel.tiles.len()],
+        matrices: vec![None; kernel.tiles.len()],
+        vector_bytes: target.limits.vector_bytes,
         lanes: u16::try_from((target.limits.vector_bytes / 4).clamp(1, 16)).expect("invariant: at most 16"),
         functions,
         next_var: u32::try_from(kernel.vars.len()).expect("invariant: few variables"),
     };
     lowering.place_tiles();
+    let matrix = lowering.matrices.iter().any(Option::is_some);
+    if matrix {
+        lowering.builder.matrix(Matrix::Configure);
+    }
     if has_cores_loop(&kernel.body) {
         lowering.block(&kernel.body);
     } else {
@@ -50,6 +60,9 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
         lowering.builder.begin_if(first);
         lowering.block(&kernel.body);
         lowering.builder.end();
+    }
+    if matrix {
+        lowering.builder.matrix(Matrix::Release);
     }
     if kernel.buffers.iter().any(|buffer| buffer.stream) {
         lowering.builder.fence();
@@ -69,6 +82,9 @@ struct Lowering<'k> {
     kernel: &'k Kernel,
     memory: Vec<Option<Mem>>,
     registers: Vec<Option<Registers>>,
+    /// Register tiles of the matrix unit.
+    matrices: Vec<Option<matrix::Blocks>>,
+    vector_bytes: u64,
     /// Elements of a vector of windows that touch no register tile.
     lanes: u16,
     functions: Functions,
@@ -85,7 +101,12 @@ impl Lowering<'_> {
                     self.memory[position] = Some(self.builder.scratch(array));
                 }
                 Space::Register(_) => {
-                    let lanes = atom_of(&kernel.body, position).map_or(1, |atom| atom.shape.1);
+                    let atom = atom_of(&kernel.body, position);
+                    if atom.is_some_and(|atom| atom.scope == Scope::Matrix) {
+                        self.matrices[position] = Some(matrix::Blocks::of(&tile.shape));
+                        continue;
+                    }
+                    let lanes = atom.map_or(1, |atom| atom.shape.1);
                     let lanes = u16::try_from(lanes).expect("invariant: atoms are narrow");
                     let ty = Type { elem: Elem::of(tile.dtype).computed(), lanes };
                     let vectors = tile.shape[1].div_ceil(u64::from(lanes));
@@ -126,15 +147,21 @@ impl Lowering<'_> {
                 }
             }
             Stmt::Fill { tile, value } => self.fill(*tile, *value),
-            Stmt::Copy { shape, dst, src } => self.map(shape, dst, std::slice::from_ref(src), &Scalar::Arg(0)),
+            Stmt::Copy { shape, dst, src } => {
+                if !self.matrix_copy(dst, src) && !self.packed(shape, dst, src) {
+                    self.map(shape, dst, std::slice::from_ref(src), &Scalar::Arg(0));
+                }
+            }
             Stmt::Map { shape, dst, args, expr } => self.map(shape, dst, args, expr),
             Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead } => {
                 let work = Work { shape, args, lets, stores, ahead: *ahead };
                 if folds.is_empty() { self.window(&work) } else { self.fold(&work, folds, *accumulators) }
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => {
-                self.contract(shape, *acc, [a, b], atom, *unroll, *prefetch);
-            }
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => match self.matrix_of(Place::Tile(*acc)) {
+                Some(blocks) => self.matrix_contract((&shape[2], blocks), [a, b], atom, *unroll, *prefetch),
+                None if atom.shape.2 > 1 => self.byte_sums(&shape[2], *acc, [a, b], atom, *unroll, *prefetch),
+                None => self.contract(shape, *acc, [a, b], atom, *unroll, *prefetch),
+            },
             Stmt::Pipe { .. } => {}
         }
     }
@@ -212,6 +239,9 @@ impl Lowering<'_> {
     }
 
     fn fill(&mut self, tile: usize, value: f64) {
+        if let Some(blocks) = self.matrices[tile] {
+            return self.matrix_zero(blocks);
+        }
         if let Some(registers) = self.registers[tile].clone() {
             let ty = self.builder.slot_ty(registers.slots[0][0]);
             let value = self.number(ty, value);

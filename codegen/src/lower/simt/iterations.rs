@@ -41,6 +41,7 @@ fn block(body: &[Stmt], upper: &mut HashMap<Value, i64>) -> u64 {
             | Stmt::Barrier
             | Stmt::Fence
             | Stmt::Seam
+            | Stmt::Matrix(_)
             | Stmt::Prefetch { .. } => 0,
         };
         total = total.saturating_add(inside);

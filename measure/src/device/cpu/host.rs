@@ -8,11 +8,16 @@ use search_space::Outcome;
 use search_space::Target;
 use search_space::target::{Limits, TargetKey, TargetKind};
 
-use crate::device::{Failure, HOST_CPU, Identity};
+use crate::device::{Failure, Features, HOST_CPU, Identity};
 
 /// Identity of the processor. `cores` are the processors the threads are pinned to.
-pub(super) fn identity(threads: u64, cores: &[usize], pinned: bool) -> Result<Identity, Failure> {
-    let (arch, features) = llvm::host_cpu();
+pub(super) fn identity(threads: u64, features: &Features, cores: &[usize], pinned: bool) -> Result<Identity, Failure> {
+    let (arch, host) = llvm::host_cpu();
+    let features = features.choose(&host).map_err(|lacking| {
+        let message =
+            format!("the processor (or this process) lacks the feature {lacking}; it has {}", host.join(", "));
+        Failure::new(Outcome::ResourceLimit, message)
+    })?;
     let vector_bytes = if features.iter().any(|f| f == "avx512f") {
         64
     } else if features.iter().any(|f| f == "avx") {

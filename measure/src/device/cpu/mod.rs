@@ -10,7 +10,7 @@ use codegen::emit::llvm::{self, Compiled};
 use codegen::tile::{Phase, Source};
 use search_space::{Outcome, Schedule, Workload};
 
-use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
+use super::{After, Batch, Device, Failure, Features, Identity, KernelInfo, Peak, Placement};
 use crate::peak;
 use memory::Region;
 use pool::{Job, Pool};
@@ -51,12 +51,13 @@ pub struct CpuMemory {
 }
 
 impl CpuDevice {
-    /// Opens the processor with `threads` threads, pinned to the last processors this process may use.
+    /// Opens the processor with `threads` threads, pinned to the last processors this process may use, as one that has
+    /// only these of its features.
     ///
     /// # Errors
     ///
-    /// [`Outcome::ResourceLimit`] when there are fewer processors than threads.
-    pub fn open(threads: u64) -> Result<CpuDevice, Failure> {
+    /// [`Outcome::ResourceLimit`] when there are fewer processors than threads or a feature is lacking.
+    pub fn open(threads: u64, features: &Features) -> Result<CpuDevice, Failure> {
         let allowed = host::allowed_processors();
         let wanted = usize::try_from(threads).unwrap_or(usize::MAX);
         if wanted > allowed.len() || wanted == 0 {
@@ -66,7 +67,7 @@ impl CpuDevice {
         // The first processor takes most interrupts.
         let cores = &allowed[allowed.len() - wanted..];
         let pinned = host::pin(cores[0]);
-        let identity = host::identity(threads, cores, pinned)?;
+        let identity = host::identity(threads, features, cores, pinned)?;
         Ok(CpuDevice { identity, pool: Pool::new(&cores[1..]) })
     }
 

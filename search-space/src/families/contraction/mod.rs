@@ -6,12 +6,15 @@
 
 pub mod cpu;
 pub mod image;
+mod types;
 pub mod vulkan;
+
+pub use types::check_conversions;
 
 use super::Unsupported;
 use crate::schedule::{Schedule, Value};
 use crate::space::ParameterSpace;
-use crate::workload::{AxisKind, DType, EpilogueStep, Extent, Op, Operand, Role, Storage, Subscript, Workload};
+use crate::workload::{AxisKind, EpilogueStep, Extent, Op, Operand, Role, Storage, Subscript, Workload};
 
 /// Where the element of an operand lies, as a function of the axes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,20 +78,7 @@ impl ContractionView {
             return Err(Unsupported::Operation { op: workload.op.as_str() });
         }
         let extents = fixed_extents(workload)?;
-        for operand in &workload.operands {
-            check_operand(operand)?;
-        }
-        if workload.acc != DType::F32 {
-            return Err(Unsupported::Operand {
-                operand: "acc".into(),
-                what: format!("type {}", workload.acc.as_str()),
-            });
-        }
-        // A conversion is the output's own, or it would round in between.
-        let casts = |step: &&EpilogueStep| matches!(step, EpilogueStep::Cast(_));
-        if let Some(step) = workload.epilogue.iter().find(casts) {
-            return Err(Unsupported::Epilogue { step: step.word().into() });
-        }
+        types::check(workload)?;
         let side_names: Vec<&str> = workload.epilogue.iter().filter_map(EpilogueStep::operand).collect();
         let positions = |role: Role| {
             let wanted = |operand: &Operand| operand.role == role && !side_names.contains(&operand.name.as_str());
@@ -214,21 +204,6 @@ pub(crate) fn fixed_extents(workload: &Workload) -> Result<Vec<u64>, Unsupported
             _ => Err(Unsupported::Extent { axis: axis.name.clone() }),
         })
         .collect()
-}
-
-fn check_operand(operand: &Operand) -> Result<(), Unsupported> {
-    let what = if operand.dtype != DType::F32 {
-        format!("type {}", operand.dtype.as_str())
-    } else if operand.role == Role::InOut {
-        "an in-out operand".into()
-    } else if operand.prologue.is_some() {
-        "a prologue".into()
-    } else if operand.alias.is_some() {
-        "an alias".into()
-    } else {
-        return Ok(());
-    };
-    Err(Unsupported::Operand { operand: operand.name.clone(), what })
 }
 
 fn is_side(workload: &Workload, name: &str) -> bool {

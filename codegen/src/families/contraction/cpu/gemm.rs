@@ -12,7 +12,6 @@
 
 use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Pack, Parallel, Tail, VectorAxis};
 use search_space::families::contraction::{ContractionView, OperandMap};
-use search_space::workload::DType;
 
 use super::packed::Packed;
 use super::{map, signed};
@@ -147,7 +146,7 @@ impl<'a> Family<'a> {
             Pack::Panel => {
                 let shape = vec![blocks, self.schedule.kc.min(self.k), dim.tile];
                 let space = Space::Scratch(Layout::row_major(&shape, 0));
-                self.tiles.push(Tile { name: name.into(), shape, dtype: DType::F32, space });
+                self.tiles.push(Tile { name: name.into(), shape, dtype: self.atom.acc, space });
                 Some(Panels::Block(self.tiles.len() - 1))
             }
             Pack::Ahead => {
@@ -158,6 +157,7 @@ impl<'a> Family<'a> {
                     width: dim.tile,
                     taps: Vec::new(),
                     steps: self.k,
+                    dtype: self.atom.acc,
                 };
                 let map = self.operand(rows);
                 let operand = self.buffers[map.operand].clone();
@@ -346,7 +346,7 @@ impl<'a> Family<'a> {
             return found;
         }
         let space = Space::Register(Distribution::single_lane(&shape));
-        self.tiles.push(Tile { name: format!("acc_{rows}x{cols}"), shape, dtype: DType::F32, space });
+        self.tiles.push(Tile { name: format!("acc_{rows}x{cols}"), shape, dtype: self.atom.acc, space });
         self.tiles.len() - 1
     }
 

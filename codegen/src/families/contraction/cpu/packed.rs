@@ -22,6 +22,8 @@ pub(super) struct Packed {
     pub taps: Vec<u64>,
     /// Innermost steps of the reduction.
     pub steps: u64,
+    /// Element type of the panels.
+    pub dtype: DType,
 }
 
 /// A coordinate of the operand that is packed.
@@ -48,7 +50,7 @@ impl Packed {
 
     /// Bytes of the workspace buffer.
     pub(super) fn bytes(&self) -> u64 {
-        self.len() * DType::F32.bytes()
+        self.len() * self.dtype.bytes()
     }
 
     /// The workspace buffer as a parameter of a kernel.
@@ -57,7 +59,7 @@ impl Packed {
         Buffer {
             name: format!("{name}_panels"),
             source,
-            dtype: DType::F32,
+            dtype: self.dtype,
             len: self.len(),
             align: 64,
             access,

@@ -51,6 +51,7 @@ pub(super) fn panels(view: &ContractionView, image: &ImageView, width: u64, taps
         width,
         taps,
         steps: image.channels.extent(),
+        dtype: view.workload.acc,
     }
 }
 

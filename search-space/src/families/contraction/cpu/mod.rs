@@ -4,6 +4,7 @@
 //! n is `cols`. All sizes count elements. A convolution may also be computed without making a matrix of its image:
 //! [`Form`] says how.
 
+mod matrix;
 mod space;
 
 use crate::schedule::Schedule;
@@ -24,6 +25,10 @@ pub enum Form {
     /// By Winograd's minimal filtering F(m×m, 3×3) with this m, 2 or 4: products of transformed tiles of the image and
     /// transformed weights.
     Winograd(u64),
+    /// As a matrix product on the processor's matrix unit.
+    Tile,
+    /// As a matrix product by an instruction that sums four products of bytes in each lane.
+    Bytes,
 }
 
 /// Where the panels of a packed operand come from.
@@ -119,7 +124,7 @@ pub struct CpuSchedule {
     pub pack_b: Pack,
     /// Steps of k per iteration of the innermost loop.
     pub ku: u64,
-    /// Steps of k that the panels of a convolution's weights are asked for ahead; 0 is not at all.
+    /// Steps of k that packed factors are asked for ahead; 0 is not at all.
     pub pf: u64,
     /// Edges.
     pub tail: Tail,
@@ -145,6 +150,8 @@ impl CpuSchedule {
                 Some("dots") => Form::Dots,
                 Some("direct") => Form::Direct,
                 Some("stencil") => Form::Stencil,
+                Some("tile") => Form::Tile,
+                Some("bytes") => Form::Bytes,
                 Some("winograd2") => Form::Winograd(2),
                 Some("winograd4") => Form::Winograd(4),
                 Some(other) => return Err(unknown("form", other)),

@@ -3,13 +3,16 @@
 //! Constraints are named after what they hold for: those of the matrix product end in the axis of the vectors, those of
 //! the direct form begin with `direct`.
 
-use super::ORDERS;
+use std::collections::BTreeSet;
+
+use super::{ORDERS, matrix};
 use crate::families::contraction::image::ImageView;
 use crate::families::contraction::{ContractionView, closest};
 use crate::families::{SchedulePlan, Unsupported};
 use crate::schedule::{Schedule, Value};
 use crate::space::{ParameterSpace, SpaceBuilder};
 use crate::target::Target;
+use crate::workload::DType;
 
 /// Largest block of packed rows, of packed columns and of a packed image, as multiples of the second-level cache.
 const PACK_ROWS_PER_L2: u64 = 4;
@@ -36,7 +39,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         [1, 4, 8, 16].into_iter().filter(|w| w * float_bytes <= signed(limits.vector_bytes)).collect();
     let longest = m.max(n);
     // A plain product of an image needs no form of its own.
-    let image = view.image().filter(|image| !view.is_plain(image));
+    let image = view.image().filter(|image| !view.is_plain(image) && view.workload.acc == DType::F32);
+    let (tile, bytes) = (view.has_matrix(target), view.has_byte_sums(target));
+    // Forms that pack both factors and sum all of k at once.
+    let whole = tile || bytes;
     let mut space = SpaceBuilder::new();
     let mut forms = vec!["gemm"];
     if let Some(image) = &image {
@@ -46,14 +52,17 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         }
         forms.extend(view.is_stencil(image).then_some("stencil"));
     }
-    forms.extend(view.has_dots().then_some("dots"));
+    let dots = view.has_dots() && view.workload.acc == DType::F32;
+    forms.extend(dots.then_some("dots"));
+    forms.extend(tile.then_some("tile"));
+    forms.extend(bytes.then_some("bytes"));
     let formed = forms.len() > 1;
     if formed {
         space.names("form", &forms).structural("form");
     }
     space.names("vec", &["n", "m"]).structural("vec");
     space.param("vw", widths).structural("vw");
-    space.param("mr", (1..=16).chain([20, 24, 30]));
+    space.param("mr", (1..=16).chain([20, 24, 30]).chain(tile.then_some([32, 48]).into_iter().flatten()));
     if image.is_some() {
         space.param("th", 1..=4);
     }
@@ -70,16 +79,34 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let mut unroll = vec![1, 2, 4, 8];
     unroll.extend(channels.map(signed).filter(|channels| !unroll.contains(channels)));
     space.param("ku", unroll);
-    if image.is_some() {
-        space.param("pf", [0, 4, 8, 16, 32, 64]);
+    let ahead = [(whole, [0, 1, 2, 4].as_slice()), (image.is_some(), [0, 4, 8, 16, 32, 64].as_slice())];
+    let ahead: BTreeSet<i64> = ahead.iter().filter(|(here, _)| *here).flat_map(|(_, steps)| *steps).copied().collect();
+    if !ahead.is_empty() {
+        space.param("pf", ahead);
     }
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
 
-    space.require("registers", &format!("mr*nv + nv + 1 <= {}", limits.vector_registers));
+    let plain = if whole { "form != 'tile' && form != 'bytes' => " } else { "" };
+    space.require("registers", &format!("{plain}mr*nv + nv + 1 <= {}", limits.vector_registers));
     gemm(&mut space, view, formed, image.is_some());
-    if view.has_dots() {
-        dots(&mut space, view, image.is_some());
+    if dots {
+        self::dots(&mut space, view, image.is_some());
+    }
+    if tile {
+        matrix::tile(&mut space, view, limits.l2_bytes);
+    }
+    if bytes {
+        matrix::bytes(&mut space, view, limits);
+    }
+    if whole {
+        space.require("plain", "form in ['gemm', 'dots'] => pf == 0");
+    }
+    if image.is_some() {
+        space.require("one_row", "form in ['tile', 'bytes'] => th == 1");
+    }
+    if !view.holds_sums() {
+        space.require("whole_sums", &format!("kc >= {k}"));
     }
     if let Some(image) = &image {
         direct(&mut space, view, image, limits.vector_registers);
@@ -122,6 +149,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
             closest(&space, &[("form", "stencil".into()), ("mt", signed(block).into()), ("kc", signed(k).into())])
         }
         Some(image) => default_direct(view, image, target, &space),
+        None if whole => matrix::default(view, target, tile, &space),
         None => default_product(view, target, &space),
     };
     Ok(SchedulePlan { space, default })
@@ -400,7 +428,7 @@ fn steps(k: u64) -> Vec<i64> {
     steps
 }
 
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).expect("invariant: extents are below 2^62")
 }
 
