@@ -9,6 +9,7 @@
 use codegen::tile::interpret::interpret;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use search_space::families::Unsupported;
 use search_space::families::contraction::{ContractionView, vulkan};
 use search_space::workload::{Activation, Conv2dSpec, MatmulSpec};
 use search_space::{Schedule, Target, Workload, families, reference, samples};
@@ -91,6 +92,54 @@ fn random_kernels_agree_with_the_reference() {
             check(device.as_mut(), &target, &workload, schedule, &mut rng);
         }
     }
+}
+
+/// The suite of checks on random workloads of a family, under the default and under random schedules.
+fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
+    let mut device = device();
+    let target = device.as_ref().map_or_else(samples::workgroup_target, |device| device.identity().target.clone());
+    let cases: usize = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let planned = (first..).filter_map(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = of(&mut rng);
+        match families::plan(&workload, &target) {
+            Ok(plan) => Some((seed, rng, workload, plan)),
+            Err(Unsupported::Operand { what, .. }) if what.ends_with("on a vulkan target") => None,
+            Err(error) => panic!("seed {seed} {}: {error}", workload.key()),
+        }
+    });
+    for (seed, mut rng, workload, plan) in planned.take(cases) {
+        let mut schedules = vec![plan.default.clone()];
+        schedules.extend((0..2).map(|_| plan.space.schedule(&plan.space.sample(&mut rng, 0.3))));
+        for schedule in schedules {
+            println!("seed {seed} {} | {schedule}", workload.key());
+            let lowered = codegen::lower(&workload, &target, &schedule).expect("members of the space can be lowered");
+            for kernel in &lowered.lane.kernels {
+                codegen::emit::wgsl::emit(kernel).expect("what is lowered can be written");
+            }
+            let Some(device) = &mut device else { continue };
+            let mut suite = Suite::new(&workload).unwrap();
+            let mut kernel = device.compile(&workload, &schedule).unwrap_or_else(|failure| panic!("{failure}"));
+            let mut memory = device.allocate(&workload, Placement::Guarded).unwrap();
+            suite.check(device, &mut kernel, &mut memory).unwrap_or_else(|failure| panic!("{failure}"));
+            suite.check_hostile(device, &mut kernel, &mut memory).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+}
+
+#[test]
+fn random_maps_pass_the_suite() {
+    families_pass_the_suite(10_000, |rng| samples::map(rng));
+}
+
+#[test]
+fn random_row_passes_pass_the_suite() {
+    families_pass_the_suite(20_000, |rng| samples::rows(rng));
+}
+
+#[test]
+fn random_reductions_pass_the_suite() {
+    families_pass_the_suite(30_000, |rng| samples::reduction(rng));
 }
 
 #[test]

@@ -83,13 +83,13 @@ impl Walk<'_> {
                         share = (trips / cores).ceil();
                         apart *= trips;
                     }
-                    LoopKind::Grid(_) => apart *= trips,
+                    LoopKind::Grid(_) | LoopKind::Invocations(_) => apart *= trips,
                     LoopKind::Serial | LoopKind::Unroll(_) => {}
                 }
                 self.items = self.items.max(apart);
                 self.shares[var.0 as usize] = share;
                 let body = self.block(body, count * trips, apart);
-                Some(Node::each(*var, share, matches!(kind, LoopKind::Grid(_)), body))
+                Some(Node::each(*var, share, matches!(kind, LoopKind::Grid(_) | LoopKind::Invocations(_)), body))
             }
             Stmt::If { cond, then, otherwise } => {
                 let chance = self.chance(cond);

@@ -15,6 +15,15 @@ use crate::tile::UnaryOp;
 /// Name of the entry point.
 pub const ENTRY: &str = "main";
 
+/// WGSL refuses constants that are not finite; the bits of a variable it cannot look into.
+const NOT_FINITE: [(&str, f32); 3] =
+    [("nan_bits", f32::NAN), ("infinity_bits", f32::INFINITY), ("minus_infinity_bits", f32::NEG_INFINITY)];
+
+/// Whether two numbers are equal or both NaN.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
 /// Why a kernel has no WGSL form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -42,8 +51,8 @@ pub enum WgslError {
 /// The kernel as a WGSL module.
 ///
 /// # Errors
-/// [`WgslError`] for buffers over 2³¹ elements, element types other than f32, scratch memory, core builtins, constants
-/// that do not fit their type, and vectors of other widths than 2 and 4.
+/// [`WgslError`] for buffers over 2³¹ elements, element types other than f32 and i32, core builtins, constants that do
+/// not fit their type, and vectors of other widths than 2 and 4.
 pub fn emit(kernel: &Kernel) -> Result<String, WgslError> {
     let mut printer = Printer {
         kernel,
@@ -174,8 +183,15 @@ impl Printer<'_> {
             let (name, len) = (self.mem(Mem::Shared(position)), len.div_ceil(u64::from(width)));
             let _ = writeln!(self.out, "var<workgroup> {name}: array<{element}, {len}>;");
         }
-        if !kernel.scratch.is_empty() {
-            return Err(self.unsupported("scratch memory"));
+        for (position, Array { dtype, len, .. }) in kernel.scratch.iter().enumerate() {
+            let (name, element) = (self.mem(Mem::Scratch(position)), self.element(*dtype, 1)?);
+            let _ = writeln!(self.out, "var<private> {name}: array<{element}, {len}>;");
+        }
+        for (name, value) in NOT_FINITE {
+            if !self.uses(value) {
+                continue;
+            }
+            let _ = writeln!(self.out, "var<private> {name}: u32 = {:#x}u;", value.to_bits());
         }
         let [x, y, z] = kernel.workgroup;
         let _ = write!(
@@ -190,9 +206,24 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// Whether a constant that is not finite appears.
+    fn uses(&self, value: f32) -> bool {
+        fn within(body: &[Stmt], value: f32) -> bool {
+            body.iter().any(|stmt| match stmt {
+                #[expect(clippy::cast_possible_truncation, reason = "the constant is rounded as it is written")]
+                Stmt::Let(_, Op::Float(constant)) => same(*constant as f32, value),
+                Stmt::For { body, .. } => within(body, value),
+                Stmt::If { then, otherwise, .. } => within(then, value) || within(otherwise, value),
+                _ => false,
+            })
+        }
+        within(&self.kernel.body, value)
+    }
+
     fn element(&self, dtype: DType, width: u16) -> Result<String, WgslError> {
         match dtype {
             DType::F32 => self.ty(Type::F32.with_lanes(width)),
+            DType::I32 => self.ty(Type { elem: Elem::I32, lanes: width }),
             other => Err(self.unsupported(format!("element type {}", other.as_str()))),
         }
     }
@@ -216,7 +247,7 @@ impl Printer<'_> {
         let (letter, position, name) = match mem {
             Mem::Buffer(position) => ('g', position, self.kernel.buffers[position].name.as_str()),
             Mem::Shared(position) => ('w', position, self.kernel.shared[position].name.as_str()),
-            Mem::Scratch(position) => ('x', position, ""),
+            Mem::Scratch(position) => ('x', position, self.kernel.scratch[position].name.as_str()),
         };
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         format!("{letter}{position}_{name}")
@@ -247,10 +278,10 @@ impl Printer<'_> {
             (Op::Float(value), Elem::F32) => {
                 #[expect(clippy::cast_possible_truncation, reason = "the constant is rounded as the interpreter does")]
                 let single = *value as f32;
-                if !single.is_finite() {
-                    return Err(self.unsupported(format!("the constant {value}")));
+                match NOT_FINITE.iter().find(|(_, value)| same(*value, single)) {
+                    Some((name, _)) => format!("bitcast<f32>({name})"),
+                    None => format!("{single:?}f"),
                 }
-                format!("{single:?}f")
             }
             _ => return Ok(None),
         };
@@ -362,6 +393,7 @@ impl Printer<'_> {
                 // Of non-negative numbers: a shift and a mask, without the rounding that signed division needs.
                 let power = rhs.parse::<u32>().ok().filter(|divisor| divisor.is_power_of_two());
                 match (op, ty.elem) {
+                    (BinOp::Div | BinOp::Rem, Elem::F32) => format!("{lhs} {} {rhs}", symbol(*op)),
                     (BinOp::Div, _) if let Some(power) = power => format!("{lhs} >> {}u", power.trailing_zeros()),
                     (BinOp::Rem, _) if let Some(power) = power => format!("{lhs} & {}", power - 1),
                     // WGSL leaves min and max of a NaN open; the comparison gives the right operand.
@@ -376,6 +408,13 @@ impl Printer<'_> {
             }
             Op::Fma(a, b, c) => format!("fma({}, {}, {})", name(a), name(b), name(c)),
             Op::Neg(value) => format!("-{}", name(value)),
+            // A compiler may take a float to equal itself, NaN or not.
+            Op::Cmp(CmpOp::Eq, lhs, rhs) if lhs == rhs && self.value_ty(*lhs).elem == Elem::F32 => {
+                let bits = self.ty(Type { elem: Elem::I32, ..self.value_ty(*lhs) })?;
+                let of = |value: &str| if bits == "i32" { value.to_owned() } else { format!("{bits}({value})") };
+                let (mask, infinity) = (of("0x7fffffff"), of("0x7f800000"));
+                format!("(bitcast<{bits}>({}) & {mask}) <= {infinity}", name(lhs))
+            }
             Op::Cmp(op, lhs, rhs) => {
                 let symbol = match op {
                     CmpOp::Lt => "<",

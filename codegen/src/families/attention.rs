@@ -36,9 +36,9 @@ pub fn build(attention: &AttentionView, schedule: &Schedule) -> Result<Program, 
     let vw = schedule.vw;
     let missing = || LowerError::Schedule { why: format!("vw={vw}: no multiply-add is that wide") };
     let atom = atoms::fma_f32(vw).ok_or_else(missing)?;
-    let mut draft = Draft::new(&attention.workload);
+    let mut draft = Draft::of(&attention.workload, schedule.workers);
     let form = Form::new(attention, schedule, atom, &mut draft);
-    let kind = spread(schedule.parallel, schedule.shares);
+    let kind = spread(schedule.workers);
     let (problems, blocks) = (attention.problems(), attention.queries.div_ceil(form.lanes));
     // The cores share blocks of queries of all problems alike.
     let body = draft.each("block", problems * blocks, kind, |draft, at| {

@@ -10,12 +10,13 @@
 use search_space::Schedule;
 use search_space::families::map::{self, MapSchedule, Outer};
 use search_space::families::nest::Nest;
+use search_space::families::workers::Workers;
 use search_space::workload::DType;
 
 use super::nest::{Draft, digits, finish, spread, tile, view};
 use crate::index::Index;
 use crate::lower::LowerError;
-use crate::tile::{Program, Scalar, Stmt};
+use crate::tile::{LoopKind, Program, Scalar, Stmt};
 
 /// The program of a schedule.
 ///
@@ -25,10 +26,12 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = MapSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (rows, cols) = map::axes(nest);
     let others: Vec<usize> = (0..nest.extents.len()).filter(|&axis| axis != rows && axis != cols).collect();
-    let mut draft = Draft::new(&nest.workload);
+    let mut draft = Draft::of(&nest.workload, schedule.workers);
     let turned = nest.factor().strides[cols] != 1 && rows != cols && nest.factor().strides[rows] == 1;
     let computes = !nest.workload.epilogue.is_empty();
-    let held = (turned && computes).then(|| draft.scratch("turned", &[schedule.rows, schedule.cols], DType::F32));
+    let invocations = matches!(schedule.workers, Workers::Invocations { .. });
+    // Invocations have no vectors to turn.
+    let held = (turned && computes && !invocations).then(|| draft.scratch("turned", &[schedule.rows, schedule.cols], DType::F32));
     let row_extent = if rows == cols { 1 } else { nest.extents[rows] };
 
     let block = |other: &Index, [row, col]: [&Index; 2], [height, width]: [u64; 2]| {
@@ -53,12 +56,23 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
         stmts.push(finish(&nest.workload, &nest.maps, shape, &coords, args, Scalar::Arg(0)));
         stmts
     };
+    if invocations {
+        let (rows, cols) = ((row_extent, schedule.rows), (nest.extents[cols], schedule.cols));
+        let turned = schedule.outer == Outer::Cols;
+        let extents = [(nest.count(&others), 1), if turned { cols } else { rows }, if turned { rows } else { cols }];
+        let body = draft.blocks_together("block", &extents, spread(schedule.workers), |_, at, sizes| {
+            let (row, col) = if turned { (2, 1) } else { (1, 2) };
+            block(&at[0], [&at[row], &at[col]], [sizes[row], sizes[col]])
+        });
+        draft.kernel("map", schedule.store, DType::F32, body);
+        return Ok(draft.program());
+    }
     // The cores share the outermost loop that has more than one step.
-    let mut shared = schedule.parallel;
+    let mut shared = true;
     let mut kind = |steps: u64| {
         let cores = shared && steps > 1;
         shared &= !cores;
-        spread(cores, schedule.shares)
+        if cores { spread(schedule.workers) } else { LoopKind::Serial }
     };
     let (row_blocks, col_blocks) = (row_extent.div_ceil(schedule.rows), nest.extents[cols].div_ceil(schedule.cols));
     let other_kind = kind(nest.count(&others));

@@ -3,6 +3,7 @@
 use search_space::families::choice::Store;
 use search_space::families::contraction::OperandMap;
 use search_space::families::nest::Nest;
+use search_space::families::workers::Workers;
 use search_space::workload::{DType, Workload};
 
 use super::contraction::Names;
@@ -22,12 +23,27 @@ pub struct Draft<'w> {
     tiles: Vec<Tile>,
     workspace_bytes: Vec<u64>,
     kernels: Vec<Kernel>,
+    /// Invocations of a workgroup.
+    workgroup: u64,
 }
 
 impl<'w> Draft<'w> {
     /// Nothing yet.
     pub fn new(workload: &'w Workload) -> Draft<'w> {
-        Draft { workload, names: Names::default(), tiles: Vec::new(), workspace_bytes: Vec::new(), kernels: Vec::new() }
+        Draft {
+            workload,
+            names: Names::default(),
+            tiles: Vec::new(),
+            workspace_bytes: Vec::new(),
+            kernels: Vec::new(),
+            workgroup: 1,
+        }
+    }
+
+    /// Nothing yet, of kernels that these workers run.
+    pub fn of(workload: &'w Workload, workers: Workers) -> Draft<'w> {
+        let workgroup = if let Workers::Invocations { workgroup, .. } = workers { workgroup } else { 1 };
+        Draft { workgroup, ..Draft::new(workload) }
     }
 
     /// A tile private to a core, row-major.
@@ -70,17 +86,31 @@ impl<'w> Draft<'w> {
         kind: LoopKind,
         mut body: impl FnMut(&mut Self, &Index, u64) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
-        let (whole, rest) = (extent / size, extent % size);
         self.each(name, extent.div_ceil(size), kind, |draft, at| {
-            if rest == 0 {
-                return body(draft, &at, size);
+            block(&at, extent, size, &mut |size| body(draft, &at, size))
+        })
+    }
+
+    /// Blocks of several extents, each with the size of its blocks, as one loop, in which those of the last extent come
+    /// fastest: the body gets the index and the size of the block of each.
+    pub fn blocks_together(
+        &mut self,
+        name: &str,
+        extents: &[(u64, u64)],
+        kind: LoopKind,
+        mut body: impl FnMut(&mut Self, &[Index], &[u64]) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let counts: Vec<u64> = extents.iter().map(|(extent, size)| extent.div_ceil(*size)).collect();
+        self.each(name, counts.iter().product(), kind, |draft, fused| {
+            let mut at = Vec::new();
+            let mut rest = fused;
+            for (position, &count) in counts.iter().enumerate().rev() {
+                let count = i64::try_from(count).expect("invariant: extents are below 2^62");
+                at.push(if position == 0 { rest.clone() } else { rest.clone().modulo(count) });
+                rest = rest.floor_div(count);
             }
-            if whole == 0 {
-                return body(draft, &at, rest);
-            }
-            let then = body(draft, &at, size);
-            let otherwise = body(draft, &at, rest);
-            vec![Stmt::If { cond: Cond::Lt(at, Index::of(whole)), then, otherwise }]
+            at.reverse();
+            sized(&at, extents, &mut Vec::new(), &mut |sizes| body(draft, &at, sizes))
         })
     }
 
@@ -147,7 +177,7 @@ impl<'w> Draft<'w> {
             name: name.into(),
             phase: Phase::Run,
             buffers,
-            workgroup: [1; 3],
+            workgroup: [self.workgroup, 1, 1],
             vars: std::mem::take(&mut self.names).0,
             tiles: std::mem::take(&mut self.tiles),
             pipes: Vec::new(),
@@ -159,6 +189,36 @@ impl<'w> Draft<'w> {
     pub fn program(self) -> Program {
         Program { kernels: self.kernels, workspace_bytes: self.workspace_bytes }
     }
+}
+
+/// The body for block `at` of an extent, which is smaller in the last one when `size` does not divide.
+fn block(at: &Index, extent: u64, size: u64, body: &mut dyn FnMut(u64) -> Vec<Stmt>) -> Vec<Stmt> {
+    let (whole, rest) = (extent / size, extent % size);
+    if rest == 0 {
+        return body(size);
+    }
+    if whole == 0 {
+        return body(rest);
+    }
+    let then = body(size);
+    let otherwise = body(rest);
+    vec![Stmt::If { cond: Cond::Lt(at.clone(), Index::of(whole)), then, otherwise }]
+}
+
+/// As [`block`], of several extents.
+fn sized(
+    at: &[Index],
+    extents: &[(u64, u64)],
+    sizes: &mut Vec<u64>,
+    body: &mut dyn FnMut(&[u64]) -> Vec<Stmt>,
+) -> Vec<Stmt> {
+    let Some(&(extent, size)) = extents.get(sizes.len()) else { return body(sizes) };
+    block(&at[sizes.len()], extent, size, &mut |size| {
+        sizes.push(size);
+        let stmts = sized(at, extents, sizes, body);
+        sizes.pop();
+        stmts
+    })
 }
 
 /// The element of an operand at a coordinate for each axis of the nest.
@@ -215,12 +275,13 @@ pub fn finish(
     store(shape, view(&maps[workload.outputs()[0]], coords), args, lets, value)
 }
 
-/// The kind of a loop that the cores share, or one that they do not.
-pub fn spread(parallel: bool, shares: u64) -> LoopKind {
-    match (parallel, shares) {
-        (false, _) => LoopKind::Serial,
-        (true, 1) => LoopKind::Cores,
-        (true, shares) => LoopKind::Shares(shares),
+/// The kind of the loop that the workers share.
+pub fn spread(workers: Workers) -> LoopKind {
+    match workers {
+        Workers::One => LoopKind::Serial,
+        Workers::Cores { shares: 1 } => LoopKind::Cores,
+        Workers::Cores { shares } => LoopKind::Shares(shares),
+        Workers::Invocations { turns, .. } => LoopKind::Invocations(turns),
     }
 }
 

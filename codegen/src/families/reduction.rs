@@ -8,10 +8,11 @@
 use search_space::Schedule;
 use search_space::families::choice::Store;
 use search_space::families::nest::Nest;
-use search_space::families::reduction::{ReductionSchedule, Spread};
+use search_space::families::reduction::ReductionSchedule;
+use search_space::families::workers::Workers;
 use search_space::workload::Op;
 
-use super::nest::{Draft, digits, finish, position, tile, view};
+use super::nest::{Draft, digits, finish, position, spread, tile, view};
 use crate::index::Index;
 use crate::lower::LowerError;
 use crate::tile::{Compare, Fold, FoldOp, LoopKind, Place, Program, Scalar, Stmt, View};
@@ -24,23 +25,28 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = ReductionSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let op = if nest.workload.op == Op::ContractMax { FoldOp::NanMax } else { FoldOp::Add };
-    let mut draft = Draft::new(&nest.workload);
+    let mut draft = Draft::of(&nest.workload, schedule.workers);
     let form = Form { nest, schedule: &schedule, kept: &kept, reduced: &reduced, op };
     if schedule.parts == 1 {
-        let kind = if schedule.parallel == Spread::Results { LoopKind::Cores } else { LoopKind::Serial };
-        let body = form.results(&mut draft, kind, None);
+        let body = form.results(&mut draft, spread(schedule.workers), None);
         draft.kernel("reduction", Store::Plain, nest.workload.acc, body);
         return Ok(draft.program());
     }
-    let results = nest.count(&kept);
-    let partial = draft.workspace(schedule.parts * results, nest.workload.acc);
-    let body = draft.each("part", schedule.parts, LoopKind::Cores, |draft, part| {
-        form.results(draft, LoopKind::Serial, Some((&part, partial)))
-    });
+    let partial = draft.workspace(form.parts() * nest.count(&kept), nest.workload.acc);
+    let body = form.apart(&mut draft, partial);
     draft.kernel("parts", Store::Plain, nest.workload.acc, body);
     let body = form.together(&mut draft, partial);
     draft.kernel("together", Store::Plain, nest.workload.acc, body);
     Ok(draft.program())
+}
+
+/// A part of the outermost reduced axis.
+struct Part<'p> {
+    at: &'p Index,
+    /// Steps of the axis in it.
+    length: u64,
+    /// Workspace for the parts' results.
+    partial: usize,
 }
 
 struct Form<'f> {
@@ -70,36 +76,96 @@ impl Form<'_> {
         coords
     }
 
-    /// All results of the whole reduction or of one part of it, which go to workspace.
-    fn results(&self, draft: &mut Draft, kind: LoopKind, part: Option<(&Index, usize)>) -> Vec<Stmt> {
+    /// Steps of the outermost reduced axis in each part but the last.
+    fn length(&self) -> u64 {
+        self.nest.extents[self.reduced[0]].div_ceil(self.schedule.parts)
+    }
+
+    /// Parts that are not empty.
+    fn parts(&self) -> u64 {
+        self.nest.extents[self.reduced[0]].div_ceil(self.length())
+    }
+
+    /// The first stage: the parts of all results.
+    fn apart(&self, draft: &mut Draft, partial: usize) -> Vec<Stmt> {
         let (outer, last) = self.split();
-        let sums = draft.scratch("sums", &[self.schedule.block], self.nest.workload.acc);
+        let sums = self.sums(draft);
+        let (outermost, kind) = (self.nest.extents[self.reduced[0]], spread(self.schedule.workers));
+        if self.is_invocations() {
+            let extents = [(outermost, self.length()), (self.nest.count(outer), 1), (last, self.schedule.block)];
+            return draft.blocks_together("part", &extents, kind, |draft, at, sizes| {
+                let part = Part { at: &at[0], length: sizes[0], partial };
+                self.block(draft, sums, [&at[1], &at[2]], sizes[2], Some(&part))
+            });
+        }
+        draft.blocks("part", outermost, self.length(), kind, |draft, at, length| {
+            self.results(draft, LoopKind::Serial, Some(&Part { at, length, partial }))
+        })
+    }
+
+    fn is_invocations(&self) -> bool {
+        matches!(self.schedule.workers, Workers::Invocations { .. })
+    }
+
+    fn sums(&self, draft: &mut Draft) -> usize {
+        draft.scratch("sums", &[self.schedule.block], self.nest.workload.acc)
+    }
+
+    /// All results of the whole reduction or of one part of it, which go to workspace.
+    fn results(&self, draft: &mut Draft, kind: LoopKind, part: Option<&Part>) -> Vec<Stmt> {
+        let sums = self.sums(draft);
+        self.each_block(draft, kind, &mut |draft, at, size| self.block(draft, sums, at, size, part))
+    }
+
+    /// Blocks of results: `[outer, block]` and the size.
+    fn each_block(
+        &self,
+        draft: &mut Draft,
+        kind: LoopKind,
+        body: &mut dyn FnMut(&mut Draft, [&Index; 2], u64) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let (outer, last) = self.split();
+        if self.is_invocations() {
+            let extents = [(self.nest.count(outer), 1), (last, self.schedule.block)];
+            return draft
+                .blocks_together("block", &extents, kind, |draft, at, sizes| body(draft, [&at[0], &at[1]], sizes[1]));
+        }
         let shared = |wanted: bool| if wanted { kind } else { LoopKind::Serial };
         let many = self.nest.count(outer) > 1;
         draft.each("outer", self.nest.count(outer), shared(many), |draft, at_outer| {
             draft.blocks("block", last, self.schedule.block, shared(!many), |draft, at, size| {
-                let coords = self.coords(&at_outer, at);
-                let mut stmts = vec![Stmt::Fill { tile: sums, value: self.op.identity() }];
-                stmts.extend(self.steps(draft, sums, &coords, size, part));
-                let held = tile(sums, vec![Index::Coord(0)]);
-                stmts.push(match part {
-                    Some((part, partial)) => Stmt::Copy {
-                        shape: vec![Index::of(size)],
-                        dst: self.partial(partial, part, &coords),
-                        src: held,
-                    },
-                    None => finish(
-                        &self.nest.workload,
-                        &self.nest.maps,
-                        vec![Index::of(size)],
-                        &coords,
-                        vec![held],
-                        Scalar::Arg(0),
-                    ),
-                });
-                stmts
+                body(draft, [&at_outer, at], size)
             })
         })
+    }
+
+    /// One block of results of the whole reduction or of one part of it.
+    fn block(
+        &self,
+        draft: &mut Draft,
+        sums: usize,
+        [outer, at]: [&Index; 2],
+        size: u64,
+        part: Option<&Part>,
+    ) -> Vec<Stmt> {
+        let coords = self.coords(outer, at);
+        let mut stmts = vec![Stmt::Fill { tile: sums, value: self.op.identity() }];
+        stmts.extend(self.steps(draft, sums, &coords, size, part));
+        let held = tile(sums, vec![Index::Coord(0)]);
+        stmts.push(match part {
+            Some(part) => Stmt::Copy {
+                shape: vec![Index::of(size)],
+                dst: self.partial(part.partial, part.at, &coords),
+                src: held,
+            },
+            None => self.finish(size, &coords, held),
+        });
+        stmts
+    }
+
+    /// `out = epilogue(sums)`.
+    fn finish(&self, size: u64, coords: &[Index], held: View) -> Stmt {
+        finish(&self.nest.workload, &self.nest.maps, vec![Index::of(size)], coords, vec![held], Scalar::Arg(0))
     }
 
     /// `sums ⊕= x` over the reduced axes, or over a part of the outermost one.
@@ -109,24 +175,20 @@ impl Form<'_> {
         sums: usize,
         coords: &[Index],
         size: u64,
-        part: Option<(&Index, usize)>,
+        part: Option<&Part>,
     ) -> Vec<Stmt> {
-        let outermost = self.nest.extents[self.reduced[0]];
-        let length = part.map_or(outermost, |_| outermost.div_ceil(self.schedule.parts));
-        let start = part.map_or(Index::ZERO, |(part, _)| part.clone() * Index::of(length));
+        let length = part.map_or(self.nest.extents[self.reduced[0]], |part| part.length);
+        let start = part.map_or(Index::ZERO, |part| part.at.clone() * Index::of(self.length()));
         let depth = self.schedule.depth.min(length);
         draft.blocks("step", length, depth, LoopKind::Serial, |_, at, steps| {
             let mut coords = coords.to_vec();
-            let from = start.clone() + at.clone() * Index::of(depth);
             for (position, &axis) in self.reduced.iter().enumerate() {
                 coords[axis] = Index::Coord(1 + position);
             }
-            coords[self.reduced[0]] = from.clone() + Index::Coord(1);
+            coords[self.reduced[0]] = start.clone() + at.clone() * Index::of(depth) + Index::Coord(1);
             let mut shape = vec![Index::of(size)];
             shape.extend(self.reduced.iter().map(|&axis| Index::of(self.nest.extents[axis])));
-            // The last part may reach over the end.
-            let left = (Index::of(outermost) - from).min(Index::of(steps)).max(Index::ZERO);
-            shape[1] = if part.is_some() { left } else { Index::of(steps) };
+            shape[1] = Index::of(steps);
             let x = view(self.nest.factor(), &coords);
             let value = self.inside(&x);
             vec![Stmt::Sweep {
@@ -168,36 +230,27 @@ impl Form<'_> {
         View { place: Place::Buffer(buffer), index: vec![index], guards: Vec::new() }
     }
 
-    /// The second stage: the parts of each result.
+    /// The second stage: the parts of each result. It is too little work for several cores.
     fn together(&self, draft: &mut Draft, partial: usize) -> Vec<Stmt> {
-        let (outer, last) = self.split();
-        let sums = draft.scratch("sums", &[self.schedule.block], self.nest.workload.acc);
-        draft.each("outer", self.nest.count(outer), LoopKind::Serial, |draft, at_outer| {
-            draft.blocks("block", last, self.schedule.block, LoopKind::Serial, |_, at, size| {
-                let coords = self.coords(&at_outer, at);
-                let held = tile(sums, vec![Index::Coord(0)]);
-                let fold = Fold { into: held.clone(), op: self.op, value: 0 };
-                vec![
-                    Stmt::Fill { tile: sums, value: self.op.identity() },
-                    Stmt::Sweep {
-                        shape: vec![Index::of(size), Index::of(self.schedule.parts)],
-                        args: vec![self.partial(partial, &Index::Coord(1), &coords)],
-                        lets: vec![Scalar::Arg(0)],
-                        stores: Vec::new(),
-                        folds: vec![fold],
-                        accumulators: 1,
-                        ahead: 0,
-                    },
-                    finish(
-                        &self.nest.workload,
-                        &self.nest.maps,
-                        vec![Index::of(size)],
-                        &coords,
-                        vec![held],
-                        Scalar::Arg(0),
-                    ),
-                ]
-            })
+        let sums = self.sums(draft);
+        let kind = if self.is_invocations() { spread(self.schedule.workers) } else { LoopKind::Serial };
+        self.each_block(draft, kind, &mut |_, [outer, at], size| {
+            let coords = self.coords(outer, at);
+            let held = tile(sums, vec![Index::Coord(0)]);
+            let fold = Fold { into: held.clone(), op: self.op, value: 0 };
+            vec![
+                Stmt::Fill { tile: sums, value: self.op.identity() },
+                Stmt::Sweep {
+                    shape: vec![Index::of(size), Index::of(self.parts())],
+                    args: vec![self.partial(partial, &Index::Coord(1), &coords)],
+                    lets: vec![Scalar::Arg(0)],
+                    stores: Vec::new(),
+                    folds: vec![fold],
+                    accumulators: 1,
+                    ahead: 0,
+                },
+                self.finish(size, &coords, held),
+            ]
         })
     }
 }

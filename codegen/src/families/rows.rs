@@ -31,9 +31,9 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let schedule = RowsSchedule::read(schedule).map_err(|why| LowerError::Schedule { why })?;
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
-    let mut draft = Draft::new(&nest.workload);
+    let mut draft = Draft::of(&nest.workload, schedule.workers);
     let tiles = Tiles::new(nest, &mut draft, &schedule, cols);
-    let kind = spread(schedule.parallel, schedule.shares);
+    let kind = spread(schedule.workers);
     let body = draft.blocks("group", rows, schedule.group, kind, |draft, at, size| {
         let pass = Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at, size };
         match nest.workload.op {

@@ -88,9 +88,9 @@ pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -
             view.only_f32()?;
             contraction::simt::build(&view, target, schedule)?
         }
-        (Op::Map, TargetKind::Cpu) => map::build(&Nest::new(workload)?, schedule)?,
-        (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::build(&Nest::new(workload)?, schedule)?,
-        (op, TargetKind::Cpu) if op.is_rows() => rows::build(&Nest::new(workload)?, schedule)?,
+        (Op::Map, _) => map::build(&Nest::new(workload)?, schedule)?,
+        (Op::ContractAdd | Op::ContractMax, _) => reduction::build(&Nest::new(workload)?, schedule)?,
+        (op, _) if op.is_rows() => rows::build(&Nest::new(workload)?, schedule)?,
         (Op::Attention { .. }, TargetKind::Cpu) => attention::build(&AttentionView::new(workload)?, schedule)?,
         (op, kind) => return Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }.into()),
     };
@@ -107,9 +107,15 @@ pub fn lower(workload: &Workload, target: &Target, schedule: &Schedule) -> Resul
     let kernels = program
         .kernels
         .iter()
-        .map(|kernel| match target.key.kind {
-            TargetKind::Cpu => Ok(cpu::lower(kernel, target)),
-            _ => simt::lower(kernel, target),
+        .map(|kernel| match (workload.op, target.key.kind) {
+            (_, TargetKind::Cpu) => Ok(cpu::lower(kernel, target)),
+            (Op::ContractMadd, _) => simt::lower(kernel, target),
+            // Each invocation works like a core.
+            _ => {
+                let lowered = cpu::lower(kernel, target);
+                simt::check_limits(&lowered, &target.limits)?;
+                Ok(lowered)
+            }
         })
         .collect::<Result<Vec<_>, LowerError>>()?;
     let lane = lane::Program { kernels, workspace_bytes: program.workspace_bytes.clone() };

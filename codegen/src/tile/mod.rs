@@ -145,7 +145,7 @@ pub struct Kernel {
 impl LoopKind {
     /// Whether the cores take part in the loop together.
     pub fn is_cores(self) -> bool {
-        matches!(self, LoopKind::Cores | LoopKind::Shares(_))
+        matches!(self, LoopKind::Cores | LoopKind::Shares(_) | LoopKind::Invocations(_))
     }
 }
 
@@ -160,6 +160,9 @@ pub enum LoopKind {
     Cores,
     /// As [`LoopKind::Cores`], in this many shares for each core: a core that is done takes the next share.
     Shares(u64),
+    /// As [`LoopKind::Cores`], where every invocation of every workgroup is a core with this many iterations, which are
+    /// as far apart as there are invocations; as many workgroups run as that takes.
+    Invocations(u64),
     /// One workgroup each along this grid dimension; iterations are independent.
     Grid(usize),
 }

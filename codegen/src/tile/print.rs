@@ -81,6 +81,7 @@ impl Text<'_> {
                     LoopKind::Unroll(factor) => format!(" unroll {factor}"),
                     LoopKind::Cores => " cores".into(),
                     LoopKind::Shares(shares) => format!(" cores shares {shares}"),
+                    LoopKind::Invocations(turns) => format!(" invocations turns {turns}"),
                     LoopKind::Grid(dim) => format!(" grid {dim}"),
                 };
                 let head = format!("for {} in 0..{}{kind}", self.index(&Index::Var(*var)), self.index(extent));

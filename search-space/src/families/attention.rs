@@ -2,6 +2,7 @@
 
 use super::choice;
 use super::contraction::{OperandMap, closest, fixed_extents, operand_map};
+use super::workers::Workers;
 use super::{SchedulePlan, Unsupported};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -113,10 +114,8 @@ pub struct AttentionSchedule {
     pub accumulators: u64,
     /// Whether exponentials may be short.
     pub short_exp: bool,
-    /// Whether the cores share the blocks of queries.
-    pub parallel: bool,
-    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
-    pub shares: u64,
+    /// Who runs the blocks of queries.
+    pub workers: Workers,
 }
 
 const EXP: [&str; 2] = ["full", "short"];
@@ -137,8 +136,7 @@ impl AttentionSchedule {
             ku: choice::int(schedule, "ku")?,
             accumulators: choice::int(schedule, "acc")?,
             short_exp: choice::word(schedule, "exp", &EXP)? == 1,
-            parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::shares_of(schedule)?,
+            workers: Workers::read(schedule, &PAR)?,
         })
     }
 }

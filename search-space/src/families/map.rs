@@ -1,8 +1,9 @@
-//! Elementwise chains, transposes and copies on the CPU: blocks of two axes, the one along which the output is
+//! Elementwise chains, transposes and copies: blocks of two axes, the one along which the output is
 //! contiguous and the one along which the input is.
 
 use super::choice::{self, STORES, Store};
 use super::nest::Nest;
+use super::workers::{self, Outermost, Workers};
 use super::{SchedulePlan, Unsupported, contraction};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -28,12 +29,11 @@ pub struct MapSchedule {
     pub outer: Outer,
     /// How the output is stored.
     pub store: Store,
-    /// Whether the blocks are spread over the cores.
-    pub parallel: bool,
-    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
-    pub shares: u64,
+    /// Who runs the blocks.
+    pub workers: Workers,
 }
 
+const CPU_LENGTHS: [u64; 11] = [16, 32, 48, 64, 128, 256, 512, 1024, 4096, 16384, 65536];
 const OUTER: [&str; 2] = ["rows", "cols"];
 const PAR: [&str; 2] = ["-", "blocks"];
 
@@ -48,8 +48,7 @@ impl MapSchedule {
             cols: choice::int(schedule, "cols")?,
             outer: [Outer::Rows, Outer::Cols][choice::word(schedule, "outer", &OUTER)?],
             store: choice::store(schedule)?,
-            parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::shares_of(schedule)?,
+            workers: Workers::read(schedule, &PAR)?,
         })
     }
 }
@@ -69,35 +68,52 @@ pub fn axes(nest: &Nest) -> (usize, usize) {
     (input.or_else(|| least(nest.out(), Some(cols))).unwrap_or(cols), cols)
 }
 
-/// The space of a map on a CPU target and its default schedule.
+/// The space of a map and its default schedule.
 ///
 /// # Errors
-/// [`Unsupported::Space`] when the space is empty or too large to compile.
+/// [`Unsupported`] when the target's memory cannot hold an operand, or the space is empty or too large to compile.
 pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
+    workers::check_memory(&nest.workload, target)?;
+    let invocations = workers::are_invocations(target);
     let (rows, cols) = axes(nest);
     let lanes = (target.limits.vector_bytes / 4).max(1);
     let (row_count, col_count) = (if rows == cols { 1 } else { nest.extents[rows] }, nest.extents[cols]);
     let mut space = SpaceBuilder::new();
     space.param("rows", choice::blocks(&[1, 2, 4, 8, 16, 32, 48, 64, 128, 256, 512], row_count));
-    space.param("cols", choice::blocks(&[16, 32, 48, 64, 128, 256, 512, 1024, 4096, 16384, 65536], col_count));
+    let lengths: &[u64] = if invocations { &[1, 2, 4, 8, 16, 32, 64, 256, 1024] } else { &CPU_LENGTHS };
+    space.param("cols", choice::blocks(lengths, col_count));
     space.names("outer", &OUTER);
-    space.names("store", &STORES).structural("store");
-    space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
-    choice::shares(&mut space, target);
-    if !nest.whole_vectors(nest.out(), cols, lanes) {
-        space.require("whole_vectors", "store == 'plain'");
+    space.names("store", if invocations { &STORES[..1] } else { &STORES }).structural("store");
+    if invocations {
+        let others = nest.extents.iter().product::<u64>() / (row_count * col_count);
+        let outermost = Outermost {
+            count: &format!("{others}*ceildiv({row_count}, rows)*ceildiv({col_count}, cols)"),
+            inside: "rows*(1 + cols)",
+            private: "0",
+        };
+        workers::invocations(&mut space, target, &outermost);
+    } else {
+        space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+        choice::shares(&mut space, target);
+        if !nest.whole_vectors(nest.out(), cols, lanes) {
+            space.require("whole_vectors", "store == 'plain'");
+        }
+        space.require("stream_vectors", &format!("store == 'stream' => cols % {lanes} == 0"));
     }
-    space.require("stream_vectors", &format!("store == 'stream' => cols % {lanes} == 0"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let turned = nest.factor().strides[cols] != 1;
-    let wish: [(&str, Value); 6] = [
-        ("shares", 1.into()),
-        ("rows", if turned { 32 } else { 1 }.into()),
-        ("cols", if turned { 64 } else { 4096 }.into()),
-        ("outer", "cols".into()),
+    let mut wish: Vec<(&str, Value)> = vec![
+        ("rows", if turned && !invocations { 32 } else { 1 }.into()),
+        ("cols", if invocations { 4 } else { if turned { 64 } else { 4096 } }.into()),
+        ("outer", if invocations { "rows" } else { "cols" }.into()),
         ("store", "plain".into()),
-        ("par", if target.key.threads > 1 { "blocks" } else { "-" }.into()),
     ];
+    if invocations {
+        wish.extend(workers::wish_invocations());
+    } else {
+        wish.push(("par", if target.key.threads > 1 { "blocks" } else { "-" }.into()));
+        wish.push(("shares", 1.into()));
+    }
     let default = contraction::closest(&space, &wish);
     Ok(SchedulePlan { space, default })
 }

@@ -7,6 +7,7 @@ pub mod map;
 pub mod nest;
 pub mod reduction;
 pub mod rows;
+pub mod workers;
 
 use crate::target::{Target, TargetKind};
 use crate::workload::{Op, Workload};
@@ -101,9 +102,9 @@ pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupp
             view.only_f32()?;
             contraction::vulkan::plan(&view, target)
         }
-        (Op::Map, TargetKind::Cpu) => map::plan(&nest::Nest::new(workload)?, target),
-        (Op::ContractAdd | Op::ContractMax, TargetKind::Cpu) => reduction::plan(&nest::Nest::new(workload)?, target),
-        (op, TargetKind::Cpu) if op.is_rows() => rows::plan(&nest::Nest::new(workload)?, target),
+        (Op::Map, _) => map::plan(&nest::Nest::new(workload)?, target),
+        (Op::ContractAdd | Op::ContractMax, _) => reduction::plan(&nest::Nest::new(workload)?, target),
+        (op, _) if op.is_rows() => rows::plan(&nest::Nest::new(workload)?, target),
         (Op::Attention { .. }, TargetKind::Cpu) => attention::plan(&attention::AttentionView::new(workload)?, target),
         (op, kind) => Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }),
     }

@@ -1,7 +1,8 @@
-//! Sums and maxima on the CPU: reductions and pooling, in one stage or, to keep several cores busy, in two.
+//! Sums and maxima: reductions and pooling, in one stage or, to keep several workers busy, in two.
 
 use super::choice;
 use super::nest::Nest;
+use super::workers::{self, Outermost, Workers};
 use super::{SchedulePlan, Unsupported, contraction};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -20,19 +21,8 @@ pub struct ReductionSchedule {
     pub ahead: u64,
     /// Parts of the outermost reduced axis that are summed apart, then together.
     pub parts: u64,
-    /// What is spread over the cores.
-    pub parallel: Spread,
-}
-
-/// What is spread over the cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// Nothing (`-`).
-    Nothing,
-    /// Blocks of results.
-    Results,
-    /// The parts of each result.
-    Parts,
+    /// Who runs the parts, or the blocks of results where there is one part.
+    pub workers: Workers,
 }
 
 const PAR: [&str; 3] = ["-", "results", "parts"];
@@ -50,16 +40,18 @@ impl ReductionSchedule {
             accumulators: choice::int(schedule, "acc")?,
             ahead: ahead.ok_or("parameter ahead is missing or not a number")?,
             parts: choice::int(schedule, "parts")?,
-            parallel: [Spread::Nothing, Spread::Results, Spread::Parts][choice::word(schedule, "par", &PAR)?],
+            workers: Workers::read(schedule, &PAR)?,
         })
     }
 }
 
-/// The space of a reduction on a CPU target and its default schedule.
+/// The space of a reduction and its default schedule.
 ///
 /// # Errors
-/// [`Unsupported::Space`] when the space is empty or too large to compile.
+/// [`Unsupported`] when the target's memory cannot hold an operand, or the space is empty or too large to compile.
 pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
+    workers::check_memory(&nest.workload, target)?;
+    let invocations = workers::are_invocations(target);
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let last = kept.last().map_or(1, |&axis| nest.extents[axis]);
     let outermost = nest.extents[reduced[0]];
@@ -69,35 +61,74 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     space.param("block", choice::blocks(&[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096], last));
     space.param("depth", choice::blocks(&[1, 2, 4, 8, 16, 32, 64, 256, 1024], outermost));
     space.param("acc", [1, 2, 4, 8, 12]);
-    space.param("ahead", [0, 256, 512, 1024, 2048, 8192]);
-    let most = |parts: &u64| *parts == 1 || (threads > 1 && *parts <= outermost && *parts <= threads * 8);
-    let parts = [1u64, 2, 4, 8, 16, 32, 64].into_iter().filter(most);
+    space.param("ahead", if invocations { vec![0] } else { vec![0, 256, 512, 1024, 2048, 8192] });
+    let most = if invocations { 1024 } else { threads * 8 };
+    let several = invocations || threads > 1;
+    let fits = |parts: &u64| *parts == 1 || (several && *parts <= outermost && *parts <= most);
+    let parts = [1u64, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].into_iter().filter(fits);
+    let parts = parts.filter(|&parts| invocations || parts <= 64);
     space.param("parts", parts.map(|parts| i64::try_from(parts).expect("invariant: small"))).structural("parts");
-    space.names("par", if threads > 1 { &PAR } else { &PAR[..1] }).structural("par");
-    space.require("parts_spread", "par == 'parts' => parts > 1");
-    space.require("parts_used", "parts > 1 => par == 'parts'");
     let room = nest.workload.workspace_bytes / 4;
     space.require("workspace", &format!("parts == 1 || parts*{results} <= {room}"));
+    if invocations {
+        require_invocations(nest, &mut space, target);
+    } else {
+        space.names("par", if threads > 1 { &PAR } else { &PAR[..1] }).structural("par");
+        space.require("parts_spread", "par == 'parts' => parts > 1");
+        space.require("parts_used", "parts > 1 => par == 'parts'");
+    }
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let split = threads > 1 && results < threads;
-    let wish: [(&str, Value); 6] = [
-        ("block", 16.into()),
+    let parts = if invocations && results < FEW_RESULTS {
+        i64::try_from(outermost.isqrt()).unwrap_or(1)
+    } else if split {
+        i64::try_from(threads).unwrap_or(1)
+    } else {
+        1
+    };
+    let mut wish: Vec<(&str, Value)> = vec![
+        ("block", if invocations { 1 } else { 16 }.into()),
         ("depth", i64::try_from(outermost).unwrap_or(i64::MAX).into()),
         ("acc", 8.into()),
         ("ahead", 1024.into()),
-        ("parts", if split { i64::try_from(threads).unwrap_or(1) } else { 1 }.into()),
-        (
-            "par",
-            if split {
-                "parts"
-            } else if threads > 1 {
-                "results"
-            } else {
-                "-"
-            }
-            .into(),
-        ),
+        ("parts", parts.into()),
     ];
+    if invocations {
+        wish.extend(workers::wish_invocations());
+    } else {
+        let par = match (split, threads) {
+            (true, _) => "parts",
+            (false, 1) => "-",
+            (false, _) => "results",
+        };
+        wish.push(("par", par.into()));
+    }
     let default = contraction::closest(&space, &wish);
     Ok(SchedulePlan { space, default })
+}
+
+/// Fewer results than this keep no device busy by themselves.
+const FEW_RESULTS: u64 = 64;
+
+/// The parameters of invocations, each of which computes one block of results of one part.
+fn require_invocations(nest: &Nest, space: &mut SpaceBuilder, target: &Target) {
+    let (kept, reduced) = (nest.axes(false), nest.axes(true));
+    let last = kept.last().map_or(1, |&axis| nest.extents[axis]);
+    let others = nest.count(&kept) / last;
+    let (outermost, inner) = (nest.extents[reduced[0]], &reduced[1..]);
+    let inner: Vec<u64> = inner.iter().map(|&axis| nest.extents[axis]).collect();
+    // A walk over `depth` steps of the outermost reduced axis and all of the others.
+    let walk = if inner.is_empty() {
+        "(depth/acc + acc)".into()
+    } else {
+        format!("depth*(1 + {})", workers::nested(&inner, "acc"))
+    };
+    let length = format!("ceildiv({outermost}, parts)");
+    let steps = format!("ceildiv({length}, min(depth, {length}))");
+    let outermost = Outermost {
+        count: &format!("parts*{others}*ceildiv({last}, block)"),
+        inside: &format!("2*block + {steps}*(1 + block*(1 + {walk})) + block*(1 + parts)"),
+        private: "4*block",
+    };
+    workers::invocations(space, target, &outermost);
 }

@@ -1,7 +1,9 @@
-//! Softmax, norms and arg-max on the CPU: groups of rows, passes over their columns.
+//! Softmax, norms and arg-max: groups of rows, passes over their columns. On a CPU the cores share the groups, elsewhere
+//! each invocation takes its own.
 
 use super::choice::{self, STORES, Store};
 use super::nest::Nest;
+use super::workers::{self, Outermost, Workers};
 use super::{SchedulePlan, Unsupported, contraction};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -32,10 +34,8 @@ pub struct RowsSchedule {
     pub short_exp: bool,
     /// How the output is stored.
     pub store: Store,
-    /// Whether the groups are spread over the cores.
-    pub parallel: bool,
-    /// Shares of the work for each core, taken by whoever is free; 1 divides it beforehand.
-    pub shares: u64,
+    /// Who runs the groups.
+    pub workers: Workers,
 }
 
 const MOMENTS: [&str; 3] = ["-", "shifted", "two_pass"];
@@ -59,18 +59,18 @@ impl RowsSchedule {
             },
             short_exp: choice::word(schedule, "exp", &EXP)? == 2,
             store: choice::store(schedule)?,
-            parallel: choice::word(schedule, "par", &PAR)? == 1,
-            shares: choice::shares_of(schedule)?,
+            workers: Workers::read(schedule, &PAR)?,
         })
     }
 }
 
-/// The space of a row pass on a CPU target and its default schedule.
+/// The space of a row pass and its default schedule.
 ///
 /// # Errors
-/// [`Unsupported::Space`] when the space is empty or too large to compile.
+/// [`Unsupported`] when the target's memory cannot hold an operand, or the space is empty or too large to compile.
 pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let workload = &nest.workload;
+    workers::check_memory(workload, target)?;
     let (kept, reduced) = (nest.axes(false), nest.axes(true));
     let (rows, cols) = (nest.count(&kept), nest.count(&reduced));
     if cols >= 1 << 31 {
@@ -94,29 +94,47 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         (true, _) => &EXP[1..],
     };
     space.names("exp", exp);
-    space.names("store", &STORES).structural("store");
-    space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
-    choice::shares(&mut space, target);
-    let last = reduced[reduced.len() - 1];
-    if workload.op == Op::RowsArgMax || !nest.whole_vectors(nest.out(), last, lanes) {
-        space.require("whole_vectors", "store == 'plain'");
+    let invocations = workers::are_invocations(target);
+    space.names("store", if invocations { &STORES[..1] } else { &STORES }).structural("store");
+    if invocations {
+        // A pass runs over the columns once, or `acc` at a time where it reduces.
+        let columns: Vec<u64> = reduced.iter().map(|&axis| nest.extents[axis]).collect();
+        let (folded, walked) = (workers::nested(&columns, "acc"), workers::nested(&columns, "1"));
+        let blocks = format!("ceildiv({cols}, block)");
+        let outermost = Outermost {
+            count: &format!("ceildiv({rows}, group)"),
+            inside: &format!("{blocks}*8 + group*(2*{folded} + {walked} + {blocks}*(3*acc + 10))"),
+            private: &format!("4*group*({blocks} + 4)"),
+        };
+        workers::invocations(&mut space, target, &outermost);
+    } else {
+        space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
+        choice::shares(&mut space, target);
+        let last = reduced[reduced.len() - 1];
+        if workload.op == Op::RowsArgMax || !nest.whole_vectors(nest.out(), last, lanes) {
+            space.require("whole_vectors", "store == 'plain'");
+        }
+        space.require("stream_vectors", &format!("store == 'stream' => block % {lanes} == 0"));
+        // What passes hand on must fit the cache, or the next one fetches it again.
+        let fits = (target.limits.l2_bytes / 4).max(cols);
+        space.require("rows_fit", &format!("group == 1 || group*{cols} <= {fits}"));
     }
-    space.require("stream_vectors", &format!("store == 'stream' => block % {lanes} == 0"));
-    // What passes hand on must fit the cache, or the next one fetches it again.
-    let fits = (target.limits.l2_bytes / 4).max(cols);
-    space.require("rows_fit", &format!("group == 1 || group*{cols} <= {fits}"));
     space.require("blocks_used", &format!("block == {cols} || block*2 <= {cols}"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
-    let wish: [(&str, Value); 8] = [
-        ("shares", 1.into()),
-        ("group", if cols <= 1024 { 4 } else { 1 }.into()),
+    let mut wish: Vec<(&str, Value)> = vec![
+        ("group", if cols <= 1024 && !invocations { 4 } else { 1 }.into()),
         ("block", i64::try_from(cols).unwrap_or(i64::MAX).into()),
         ("acc", 4.into()),
         ("moments", if moments { "shifted" } else { "-" }.into()),
         ("exp", if exponential { "full" } else { "-" }.into()),
         ("store", "plain".into()),
-        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
     ];
+    if invocations {
+        wish.extend(workers::wish_invocations());
+    } else {
+        wish.push(("par", if target.key.threads > 1 { "rows" } else { "-" }.into()));
+        wish.push(("shares", 1.into()));
+    }
     let default = contraction::closest(&space, &wish);
     Ok(SchedulePlan { space, default })
 }

@@ -1,4 +1,5 @@
-//! Level 1 to lanes for one CPU core: windows become loops over vectors, register tiles become slots.
+//! Level 1 to lanes for one CPU core: windows become loops over vectors, register tiles become slots. An invocation of a
+//! device whose kernels run as workgroups is a core without vectors, with its own arrays.
 //!
 //! ```text
 //! copy/map  [d0, .., dv]   =>   for d0 ..: (for chunks of dv): vector load, vector store     (dv: the vector dimension)
@@ -16,6 +17,7 @@ mod transpose;
 mod walk;
 
 use search_space::Target;
+use search_space::target::TargetKind;
 
 use super::math::Functions;
 use crate::atoms::{Atom, Scope};
@@ -29,19 +31,22 @@ use walk::Work;
 /// Lowers a verified kernel.
 pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
     let has = |feature: &str| target.key.features.contains(feature);
+    let invocation = target.key.kind == TargetKind::Vulkan;
     let functions = match (has("avx512f"), has("avx512vl")) {
+        _ if invocation => Functions::Exponential,
         (true, true) => Functions::Scaling { least_lanes: 4 },
         (true, false) => Functions::Scaling { least_lanes: 16 },
         _ => Functions::Arithmetic,
     };
+    let widest = if invocation { 1 } else { (target.limits.vector_bytes / 4).clamp(1, 16) };
     let mut lowering = Lowering {
-        builder: Builder::new(&kernel.name, kernel.phase, kernel.buffers.clone(), [1; 3]),
+        builder: Builder::new(&kernel.name, kernel.phase, kernel.buffers.clone(), kernel.workgroup),
         kernel,
         memory: vec![None; kernel.tiles.len()],
         registers: vec![None; kernel.tiles.len()],
         matrices: vec![None; kernel.tiles.len()],
         vector_bytes: target.limits.vector_bytes,
-        lanes: u16::try_from((target.limits.vector_bytes / 4).clamp(1, 16)).expect("invariant: at most 16"),
+        lanes: u16::try_from(widest).expect("invariant: at most 16"),
         functions,
         next_var: u32::try_from(kernel.vars.len()).expect("invariant: few variables"),
     };
@@ -53,8 +58,8 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
     if has_cores_loop(&kernel.body) {
         lowering.block(&kernel.body);
     } else {
-        // Without a loop over the cores all the work is the first core's.
-        let core = lowering.builder.builtin(Builtin::Core);
+        // Without a loop over the cores all the work is the first core's; of one workgroup there are no others.
+        let core = lowering.builder.builtin(if invocation { Builtin::Lane } else { Builtin::Core });
         let zero = lowering.builder.index_const(0);
         let first = lowering.builder.cmp(CmpOp::Eq, core, zero);
         lowering.builder.begin_if(first);
@@ -95,6 +100,9 @@ impl Lowering<'_> {
     fn place_tiles(&mut self) {
         let kernel = self.kernel;
         for (position, tile) in kernel.tiles.iter().enumerate() {
+            if !is_used(&kernel.body, position) {
+                continue;
+            }
             match &tile.space {
                 Space::Scratch(layout) | Space::Shared(layout) => {
                     let array = Array { name: tile.name.clone(), dtype: tile.dtype, len: layout.span() };
@@ -196,6 +204,7 @@ impl Lowering<'_> {
                 self.block(body);
                 self.builder.end();
             }
+            LoopKind::Invocations(turns) => self.invocations(var, extent, turns, body),
             LoopKind::Unroll(factor) => {
                 let factor = i64::try_from(factor).expect("invariant: unroll factors are small");
                 self.unrolled(extent, factor, &mut |this, at| {
@@ -209,6 +218,47 @@ impl Lowering<'_> {
                 self.block(body);
                 self.builder.end();
             }
+        }
+    }
+
+    /// One iteration for each invocation, `turns` times.
+    fn invocations(&mut self, var: Var, extent: Value, turns: u64, body: &[Stmt]) {
+        let total = self.builder.constant(extent).and_then(|extent| u64::try_from(extent).ok());
+        let total = total.expect("invariant: the outermost loop has a constant length");
+        let width: u64 = self.kernel.workgroup.iter().product();
+        let groups = total.div_ceil(width * turns).max(1);
+        let constant = |value: u64| i64::try_from(value).expect("invariant: extents are below 2^62");
+        self.builder.set_grid(0, groups);
+        let mut core = self.builder.builtin(Builtin::Lane);
+        if groups > 1 {
+            let group = self.builder.builtin(Builtin::Group(0));
+            let width = self.builder.index_const(constant(width));
+            let first = self.builder.bin(BinOp::Mul, group, width);
+            core = self.builder.bin(BinOp::Add, core, first);
+        }
+        let all = groups * width * turns;
+        if turns == 1 {
+            return self.iteration(var, core, (all > total).then_some(extent), body);
+        }
+        let (zero, one) = (self.builder.index_const(0), self.builder.index_const(1));
+        let (turns, step) = (self.builder.index_const(constant(turns)), self.builder.index_const(constant(groups * width)));
+        let turn = self.builder.begin_for(zero, turns, one);
+        let offset = self.builder.bin(BinOp::Mul, turn, step);
+        let at = self.builder.bin(BinOp::Add, core, offset);
+        self.iteration(var, at, (all > total).then_some(extent), body);
+        self.builder.end();
+    }
+
+    /// The body at one index, if that is below the bound.
+    fn iteration(&mut self, var: Var, at: Value, bound: Option<Value>, body: &[Stmt]) {
+        if let Some(bound) = bound {
+            let inside = self.builder.cmp(CmpOp::Lt, at, bound);
+            self.builder.begin_if(inside);
+        }
+        self.builder.bind(var, at);
+        self.block(body);
+        if bound.is_some() {
+            self.builder.end();
         }
     }
 
@@ -295,5 +345,22 @@ fn atom_of(stmts: &[Stmt], tile: usize) -> Option<Atom> {
         Stmt::For { body, .. } => atom_of(body, tile),
         Stmt::If { then, otherwise, .. } => atom_of(then, tile).or_else(|| atom_of(otherwise, tile)),
         _ => None,
+    })
+}
+
+/// Whether a statement reads or writes the tile.
+fn is_used(stmts: &[Stmt], tile: usize) -> bool {
+    let is = |view: &View| view.place == Place::Tile(tile);
+    stmts.iter().any(|stmt| match stmt {
+        Stmt::For { body, .. } => is_used(body, tile),
+        Stmt::If { then, otherwise, .. } => is_used(then, tile) || is_used(otherwise, tile),
+        Stmt::Fill { tile: filled, .. } => *filled == tile,
+        Stmt::Copy { dst, src, .. } => is(dst) || is(src),
+        Stmt::Map { dst, args, .. } => is(dst) || args.iter().any(is),
+        Stmt::Sweep { args, stores, folds, .. } => {
+            args.iter().any(is) || stores.iter().any(|(view, _)| is(view)) || folds.iter().any(|fold| is(&fold.into))
+        }
+        Stmt::Contract { acc, a, b, .. } => *acc == tile || is(a) || is(b),
+        Stmt::Pipe { .. } => false,
     })
 }

@@ -21,6 +21,7 @@ pub use iterations::loop_iterations;
 use std::cell::Cell;
 
 use search_space::Target;
+use search_space::families::workers::PRIVATE_BYTES;
 use search_space::target::Limits;
 use search_space::workload::DType;
 
@@ -114,8 +115,10 @@ pub fn lower(kernel: &Kernel, target: &Target) -> Result<lane::Kernel, LowerErro
 /// [`LowerError::Limit`] names the first limit exceeded.
 pub fn check_limits(kernel: &lane::Kernel, limits: &Limits) -> Result<(), LowerError> {
     let largest = kernel.buffers.iter().map(|buffer| buffer.len * buffer.dtype.bytes()).max().unwrap_or(0);
+    let private = kernel.scratch.iter().map(|array| array.len * array.dtype.bytes()).sum();
     for (what, needed, limit) in [
         ("workgroup memory in bytes", kernel.shared_bytes(), limits.shared_bytes),
+        ("memory of an invocation in bytes", private, PRIVATE_BYTES),
         ("invocations of a workgroup", kernel.workgroup.iter().product(), limits.workgroup_invocations),
         ("workgroups along a grid dimension", kernel.grid.into_iter().fold(0, u64::max), limits.grid_per_dim),
         ("loop iterations of an invocation", loop_iterations(kernel), limits.loop_iterations),
@@ -169,7 +172,7 @@ impl Scope<'_> {
     fn stmt(&self, b: &mut Builder, stmt: &Stmt) -> Result<(), SimtError> {
         match stmt {
             Stmt::For { var, extent, kind, body } => match kind {
-                LoopKind::Cores | LoopKind::Shares(_) => Err(self.unsupported("a loop over cores")),
+                LoopKind::Cores | LoopKind::Shares(_) | LoopKind::Invocations(_) => Err(self.unsupported("a loop over cores")),
                 LoopKind::Grid(dim) => {
                     let groups = extent.as_const().and_then(|extent| u64::try_from(extent).ok());
                     b.set_grid(*dim, groups.ok_or_else(|| self.unsupported("a grid of varying size"))?);
