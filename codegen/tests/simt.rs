@@ -181,6 +181,7 @@ fn what_wgsl_cannot_say_is_refused() {
     let clipped = Workload { epilogue: vec![clip], ..clipped };
     let plan = families::plan(&clipped, &target()).unwrap();
     let lowered = lower(&clipped, &target(), &plan.default).unwrap();
-    let message = wgsl::emit(&lowered.lane.kernels[0]).unwrap_err().to_string();
-    assert!(message.contains("the constant inf cannot be written in WGSL"), "{message}");
+    // An infinite limit is none.
+    let text = wgsl::emit(&lowered.lane.kernels[0]).unwrap();
+    assert!(text.contains("select(") && !text.contains("inf"), "{text}");
 }

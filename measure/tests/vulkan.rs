@@ -98,7 +98,7 @@ fn random_kernels_agree_with_the_reference() {
 fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
     let mut device = device();
     let target = device.as_ref().map_or_else(samples::workgroup_target, |device| device.identity().target.clone());
-    let cases: usize = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let cases: usize = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(14);
     let planned = (first..).filter_map(|seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let workload = of(&mut rng);

@@ -393,6 +393,10 @@ impl Printer<'_> {
                 // Of non-negative numbers: a shift and a mask, without the rounding that signed division needs.
                 let power = rhs.parse::<u32>().ok().filter(|divisor| divisor.is_power_of_two());
                 match (op, ty.elem) {
+                    // Drivers take `x - x` to be zero, which NaN and infinities are not; a flipped bit they do not see through.
+                    (BinOp::Sub, Elem::F32) if ty.lanes == 1 => {
+                        format!("{lhs} + bitcast<f32>(bitcast<u32>({rhs}) ^ 0x80000000u)")
+                    }
                     (BinOp::Div | BinOp::Rem, Elem::F32) => format!("{lhs} {} {rhs}", symbol(*op)),
                     (BinOp::Div, _) if let Some(power) = power => format!("{lhs} >> {}u", power.trailing_zeros()),
                     (BinOp::Rem, _) if let Some(power) = power => format!("{lhs} & {}", power - 1),

@@ -16,7 +16,11 @@ pub fn step(step: &EpilogueStep, value: Scalar, side: Option<Scalar>, lets: &mut
         // The constant comes first: these operations give their right operand when one is NaN, and NaN must stay.
         EpilogueStep::Relu => binary(BinaryOp::Max, Scalar::Const(0.0), value),
         EpilogueStep::Clip(lo, hi) => {
-            binary(BinaryOp::Min, Scalar::Const(*hi), binary(BinaryOp::Max, Scalar::Const(*lo), value))
+            // An infinite limit changes nothing.
+            let limited = |op, limit: f64, value| {
+                if limit.is_finite() { binary(op, Scalar::Const(limit), value) } else { value }
+            };
+            limited(BinaryOp::Min, *hi, limited(BinaryOp::Max, *lo, value))
         }
         EpilogueStep::Mul(_) => mul(value, side()),
         EpilogueStep::Exp => unary(UnaryOp::Exp, value),

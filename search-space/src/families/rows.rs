@@ -99,8 +99,14 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     if invocations {
         // A pass runs over the columns once, or `acc` at a time where it reduces.
         let columns: Vec<u64> = reduced.iter().map(|&axis| nest.extents[axis]).collect();
-        let (folded, walked) = (workers::nested(&columns, "acc"), workers::nested(&columns, "1"));
         let blocks = format!("ceildiv({cols}, block)");
+        let passes = |copies: &str| match one_axis {
+            // The last block counts like the others.
+            true => format!("{blocks}*(block/{copies} + {copies})"),
+            false => workers::nested(&columns, copies),
+        };
+        let (folded, walked) = (passes("acc"), passes("1"));
+        let walked = if workload.op == Op::RowsArgMax { "0" } else { &walked };
         let outermost = Outermost {
             count: &format!("ceildiv({rows}, group)"),
             inside: &format!("{blocks}*8 + group*(2*{folded} + {walked} + {blocks}*(3*acc + 10))"),
