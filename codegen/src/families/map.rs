@@ -31,7 +31,8 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let computes = !nest.workload.epilogue.is_empty();
     let invocations = matches!(schedule.workers, Workers::Invocations { .. });
     // Invocations have no vectors to turn.
-    let held = (turned && computes && !invocations).then(|| draft.scratch("turned", &[schedule.rows, schedule.cols], DType::F32));
+    let held = (turned && computes && !invocations)
+        .then(|| draft.scratch("turned", &[schedule.rows, schedule.cols], DType::F32));
     let row_extent = if rows == cols { 1 } else { nest.extents[rows] };
 
     let block = |other: &Index, [row, col]: [&Index; 2], [height, width]: [u64; 2]| {

@@ -169,14 +169,7 @@ impl Form<'_> {
     }
 
     /// `sums ⊕= x` over the reduced axes, or over a part of the outermost one.
-    fn steps(
-        &self,
-        draft: &mut Draft,
-        sums: usize,
-        coords: &[Index],
-        size: u64,
-        part: Option<&Part>,
-    ) -> Vec<Stmt> {
+    fn steps(&self, draft: &mut Draft, sums: usize, coords: &[Index], size: u64, part: Option<&Part>) -> Vec<Stmt> {
         let length = part.map_or(self.nest.extents[self.reduced[0]], |part| part.length);
         let start = part.map_or(Index::ZERO, |part| part.at.clone() * Index::of(self.length()));
         let depth = self.schedule.depth.min(length);

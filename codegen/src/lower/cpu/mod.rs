@@ -241,7 +241,8 @@ impl Lowering<'_> {
             return self.iteration(var, core, (all > total).then_some(extent), body);
         }
         let (zero, one) = (self.builder.index_const(0), self.builder.index_const(1));
-        let (turns, step) = (self.builder.index_const(constant(turns)), self.builder.index_const(constant(groups * width)));
+        let (turns, step) =
+            (self.builder.index_const(constant(turns)), self.builder.index_const(constant(groups * width)));
         let turn = self.builder.begin_for(zero, turns, one);
         let offset = self.builder.bin(BinOp::Mul, turn, step);
         let at = self.builder.bin(BinOp::Add, core, offset);

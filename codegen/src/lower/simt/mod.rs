@@ -172,7 +172,9 @@ impl Scope<'_> {
     fn stmt(&self, b: &mut Builder, stmt: &Stmt) -> Result<(), SimtError> {
         match stmt {
             Stmt::For { var, extent, kind, body } => match kind {
-                LoopKind::Cores | LoopKind::Shares(_) | LoopKind::Invocations(_) => Err(self.unsupported("a loop over cores")),
+                LoopKind::Cores | LoopKind::Shares(_) | LoopKind::Invocations(_) => {
+                    Err(self.unsupported("a loop over cores"))
+                }
                 LoopKind::Grid(dim) => {
                     let groups = extent.as_const().and_then(|extent| u64::try_from(extent).ok());
                     b.set_grid(*dim, groups.ok_or_else(|| self.unsupported("a grid of varying size"))?);
