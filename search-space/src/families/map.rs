@@ -3,7 +3,7 @@
 
 use super::choice::{self, STORES, Store};
 use super::nest::Nest;
-use super::workers::{self, Outermost, Workers};
+use super::workers::{self, COPIES, Outermost, Workers};
 use super::{SchedulePlan, Unsupported, contraction};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -88,7 +88,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         let others = nest.extents.iter().product::<u64>() / (row_count * col_count);
         let outermost = Outermost {
             count: &format!("{others}*ceildiv({row_count}, rows)*ceildiv({col_count}, cols)"),
-            inside: "rows*(1 + cols)",
+            inside: &format!("rows*(1 + cols/{COPIES} + {COPIES})"),
             private: "0",
         };
         workers::invocations(&mut space, target, &outermost);

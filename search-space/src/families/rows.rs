@@ -105,7 +105,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
             true => format!("{blocks}*(block/{copies} + {copies})"),
             false => workers::nested(&columns, copies),
         };
-        let (folded, walked) = (passes("acc"), passes("1"));
+        let (folded, walked) = (passes("acc"), passes(&workers::COPIES.to_string()));
         let walked = if workload.op == Op::RowsArgMax { "0" } else { &walked };
         let outermost = Outermost {
             count: &format!("ceildiv({rows}, group)"),

@@ -11,6 +11,10 @@ use crate::workload::{DType, Workload};
 /// "Limits").
 pub const PRIVATE_BYTES: u64 = 8192;
 
+/// Elements per iteration of the innermost loop of an invocation that walks a window without reducing it: the number of
+/// iterations is what devices limit.
+pub const COPIES: i64 = 4;
+
 const WORKGROUPS: [u64; 4] = [32, 64, 128, 256];
 const TURNS: [i64; 7] = [1, 2, 4, 8, 16, 64, 256];
 

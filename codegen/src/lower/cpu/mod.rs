@@ -48,6 +48,7 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
         vector_bytes: target.limits.vector_bytes,
         lanes: u16::try_from(widest).expect("invariant: at most 16"),
         functions,
+        copies: if invocation { search_space::families::workers::COPIES } else { 1 },
         next_var: u32::try_from(kernel.vars.len()).expect("invariant: few variables"),
     };
     lowering.place_tiles();
@@ -93,6 +94,8 @@ struct Lowering<'k> {
     /// Elements of a vector of windows that touch no register tile.
     lanes: u16,
     functions: Functions,
+    /// Scalars of a window without folds per iteration of its innermost loop.
+    copies: i64,
     next_var: u32,
 }
 

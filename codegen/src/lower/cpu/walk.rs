@@ -116,11 +116,17 @@ impl Lowering<'_> {
             let innermost = rest.is_empty() && inner.is_empty();
             let chunks = vectors.dim.map_or(Some(1), |dim| work.chunks(dim, vectors.lanes).as_const());
             let unroll = innermost && self.unrolls(work, &work.shape[dim], chunks);
-            return self.each(&work.shape[dim], unroll, &mut |this, at| {
+            let several = innermost && !unroll && vectors.dim.is_none() && work.shape[dim].as_const() != Some(1);
+            let mut body = |this: &mut Self, at: Index| {
                 let saved = std::mem::replace(&mut coords[dim], at);
                 this.nest(work, rest, vectors, inner, coords);
                 coords[dim] = saved;
-            });
+            };
+            if several && self.copies > 1 {
+                let extent = self.builder.index(&work.shape[dim]);
+                return self.unrolled(extent, self.copies, &mut body);
+            }
+            return self.each(&work.shape[dim], unroll, &mut body);
         }
         let Some(dim) = vectors.dim else { return self.inner(work, inner, vectors, None, coords) };
         let lanes = i64::from(vectors.lanes);
