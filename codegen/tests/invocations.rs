@@ -108,11 +108,38 @@ fn a_loop_over_the_limit_is_refused_by_the_space_and_by_the_lowering() {
 }
 
 #[test]
-fn private_arrays_and_grids_over_the_limit_are_refused() {
-    let sums = workload("reduce rows=4 cols=8192 dtype=f32 axis=0");
-    refused(&sums, &[("block", 4096)], "memory of an invocation in bytes");
+fn grids_over_the_limit_are_refused() {
     let rows = workload("logsoftmax rows=5000000 cols=3 dtype=f32");
     refused(&rows, &[("workgroup", 32), ("group", 1), ("turns", 1)], "workgroups along a grid dimension");
+}
+
+#[test]
+fn private_arrays_over_the_limit_are_refused() {
+    // A maximum is kept for each block.
+    let long = workload("softmax rows=2 cols=2000000 dtype=f32");
+    let mut patient = target();
+    patient.limits.loop_iterations = u64::MAX;
+    let plan = families::plan(&long, &patient).unwrap();
+    let mut many = plan.default.clone();
+    many.set("block", 512);
+    assert!(!plan.space.config(&many).is_ok_and(|config| plan.space.contains(&config)), "{many}");
+    let error = lower(&long, &patient, &many).unwrap_err();
+    assert!(matches!(error, LowerError::Limit { what: "memory of an invocation in bytes", .. }), "{error}");
+}
+
+#[test]
+fn invocations_and_turns_without_work_are_left_out() {
+    let few = workload("softmax rows=40 cols=64 dtype=f32");
+    let plan = families::plan(&few, &target()).unwrap();
+    for (changes, member) in [
+        ([("workgroup", 64), ("turns", 1)], true),
+        ([("workgroup", 128), ("turns", 1)], false),
+        ([("workgroup", 32), ("turns", 2)], false),
+    ] {
+        let schedule = changed(&few, &[changes[0], changes[1], ("group", 1)]);
+        let found = plan.space.config(&schedule).is_ok_and(|config| plan.space.contains(&config));
+        assert_eq!(found, member, "{schedule}");
+    }
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Form<'_> {
     /// All results of the whole reduction or of one part of it, which go to workspace.
     fn results(&self, draft: &mut Draft, kind: LoopKind, part: Option<&Part>) -> Vec<Stmt> {
         let sums = self.sums(draft);
-        self.each_block(draft, kind, &mut |draft, at, size| self.block(draft, sums, at, size, part))
+        self.each_block(draft, kind, |draft, at, size| self.block(draft, sums, at, size, part))
     }
 
     /// Blocks of results: `[outer, block]` and the size.
@@ -122,7 +122,7 @@ impl Form<'_> {
         &self,
         draft: &mut Draft,
         kind: LoopKind,
-        body: &mut dyn FnMut(&mut Draft, [&Index; 2], u64) -> Vec<Stmt>,
+        mut body: impl FnMut(&mut Draft, [&Index; 2], u64) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
         let (outer, last) = self.split();
         if self.is_invocations() {
@@ -227,7 +227,7 @@ impl Form<'_> {
     fn together(&self, draft: &mut Draft, partial: usize) -> Vec<Stmt> {
         let sums = self.sums(draft);
         let kind = if self.is_invocations() { spread(self.schedule.workers) } else { LoopKind::Serial };
-        self.each_block(draft, kind, &mut |_, [outer, at], size| {
+        self.each_block(draft, kind, |_, [outer, at], size| {
             let coords = self.coords(outer, at);
             let held = tile(sums, vec![Index::Coord(0)]);
             let fold = Fold { into: held.clone(), op: self.op, value: 0 };

@@ -89,7 +89,6 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         let outermost = Outermost {
             count: &format!("{others}*ceildiv({row_count}, rows)*ceildiv({col_count}, cols)"),
             inside: &format!("rows*(1 + cols/{COPIES} + {COPIES})"),
-            private: "0",
         };
         workers::invocations(&mut space, target, &outermost);
     } else {

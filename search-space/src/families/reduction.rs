@@ -58,7 +58,9 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let results = nest.count(&kept);
     let threads = target.key.threads;
     let mut space = SpaceBuilder::new();
-    space.param("block", choice::blocks(&[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096], last));
+    let blocks = choice::blocks(&[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096], last);
+    let fits = |block: &i64| !invocations || block.unsigned_abs() <= workers::WRITTEN_OUT.min(last);
+    space.param("block", blocks.into_iter().filter(fits));
     space.param("depth", choice::blocks(&[1, 2, 4, 8, 16, 32, 64, 256, 1024], outermost));
     space.param("acc", [1, 2, 4, 8, 12]);
     space.param("ahead", if invocations { vec![0] } else { vec![0, 256, 512, 1024, 2048, 8192] });
@@ -128,7 +130,6 @@ fn require_invocations(nest: &Nest, space: &mut SpaceBuilder, target: &Target) {
     let outermost = Outermost {
         count: &format!("parts*{others}*ceildiv({last}, block)"),
         inside: &format!("2*block + {steps}*(1 + block*(1 + {walk})) + block*(1 + parts)"),
-        private: "4*block",
     };
     workers::invocations(space, target, &outermost);
 }

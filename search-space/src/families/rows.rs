@@ -3,7 +3,7 @@
 
 use super::choice::{self, STORES, Store};
 use super::nest::Nest;
-use super::workers::{self, Outermost, Workers};
+use super::workers::{self, Outermost, WRITTEN_OUT, Workers};
 use super::{SchedulePlan, Unsupported, contraction};
 use crate::schedule::{Schedule, Value};
 use crate::space::SpaceBuilder;
@@ -80,7 +80,9 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let exponential = matches!(workload.op, Op::RowsSoftmax | Op::RowsLogSoftmax);
     let mut space = SpaceBuilder::new();
     // Where the columns are strided, the rows are what vectors run along, and a group is several of those.
-    let groups = [1u64, 2, 4, 8, 16, 32, 64].into_iter().filter(|&group| group <= rows);
+    let invocations = workers::are_invocations(target);
+    let most = if invocations { rows.min(WRITTEN_OUT) } else { rows };
+    let groups = [1u64, 2, 4, 8, 16, 32, 64].into_iter().filter(|&group| group <= most);
     space.param("group", groups.map(|group| i64::try_from(group).expect("invariant: small")));
     let one_axis = reduced.len() == 1;
     let ladder: &[u64] = if exponential && one_axis { &[512, 1024, 2048, 3200, 4096, 8192] } else { &[] };
@@ -94,7 +96,6 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         (true, _) => &EXP[1..],
     };
     space.names("exp", exp);
-    let invocations = workers::are_invocations(target);
     space.names("store", if invocations { &STORES[..1] } else { &STORES }).structural("store");
     if invocations {
         // A pass runs over the columns once, or `acc` at a time where it reduces.
@@ -110,9 +111,10 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         let outermost = Outermost {
             count: &format!("ceildiv({rows}, group)"),
             inside: &format!("{blocks}*8 + group*(2*{folded} + {walked} + {blocks}*(3*acc + 10))"),
-            private: &format!("4*group*({blocks} + 4)"),
         };
         workers::invocations(&mut space, target, &outermost);
+        // A maximum is kept for each block.
+        space.require("private_arrays", &format!("{blocks} == 1 || {blocks}*group <= {}", 4 * WRITTEN_OUT));
     } else {
         space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
         choice::shares(&mut space, target);

@@ -15,6 +15,10 @@ pub const PRIVATE_BYTES: u64 = 8192;
 /// iterations is what devices limit.
 pub const COPIES: i64 = 4;
 
+/// Most elements of an array private to an invocation that a loop walks: drivers write such loops out, however long they
+/// are, and then compile for minutes.
+pub(crate) const WRITTEN_OUT: u64 = 4;
+
 const WORKGROUPS: [u64; 4] = [32, 64, 128, 256];
 const TURNS: [i64; 7] = [1, 2, 4, 8, 16, 64, 256];
 
@@ -58,8 +62,6 @@ pub(crate) struct Outermost<'o> {
     pub(crate) count: &'o str,
     /// Iterations of loops inside one of them, at most.
     pub(crate) inside: &'o str,
-    /// Bytes of the arrays that it keeps to itself.
-    pub(crate) private: &'o str,
 }
 
 /// Whether kernels for this target run as workgroups of invocations.
@@ -70,7 +72,7 @@ pub(crate) fn are_invocations(target: &Target) -> bool {
 /// The parameters of invocations: `workgroup` and `turns`.
 pub(crate) fn invocations(space: &mut SpaceBuilder, target: &Target, outermost: &Outermost) {
     let limits = &target.limits;
-    let Outermost { count, inside, private } = outermost;
+    let Outermost { count, inside } = outermost;
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let sizes = WORKGROUPS.into_iter().filter(|&size| size == WORKGROUPS[0] || size <= limits.workgroup_invocations);
     space.param("workgroup", sizes.map(signed));
@@ -80,7 +82,6 @@ pub(crate) fn invocations(space: &mut SpaceBuilder, target: &Target, outermost: 
     space.require("turns_used", &format!("turns == 1 || workgroup*turns <= {count}"));
     space.require("grid", &format!("ceildiv({count}, workgroup*turns) <= {}", signed(limits.grid_per_dim)));
     space.require("loop_iterations", &format!("turns*(1 + {inside}) <= {}", signed(limits.loop_iterations)));
-    space.require("private_arrays", &format!("{private} <= {PRIVATE_BYTES}"));
 }
 
 /// The wishes for a default of [`invocations`].
