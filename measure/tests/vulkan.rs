@@ -112,7 +112,7 @@ fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
         let mut schedules = vec![plan.default.clone()];
         schedules.extend((0..2).map(|_| plan.space.schedule(&plan.space.sample(&mut rng, 0.3))));
         for schedule in schedules {
-            println!("seed {seed} {} | {schedule}", workload.key());
+            eprintln!("seed {seed} {} | {schedule}", workload.key());
             let lowered = codegen::lower(&workload, &target, &schedule).expect("members of the space can be lowered");
             for kernel in &lowered.lane.kernels {
                 codegen::emit::wgsl::emit(kernel).expect("what is lowered can be written");
@@ -129,17 +129,17 @@ fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
 
 #[test]
 fn random_maps_pass_the_suite() {
-    families_pass_the_suite(10_000, |rng| samples::map(rng));
+    families_pass_the_suite(10_000, samples::map);
 }
 
 #[test]
 fn random_row_passes_pass_the_suite() {
-    families_pass_the_suite(20_000, |rng| samples::rows(rng));
+    families_pass_the_suite(20_000, samples::rows);
 }
 
 #[test]
 fn random_reductions_pass_the_suite() {
-    families_pass_the_suite(30_000, |rng| samples::reduction(rng));
+    families_pass_the_suite(30_000, samples::reduction);
 }
 
 #[test]
