@@ -99,11 +99,13 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         }
         space.require("stream_vectors", &format!("store == 'stream' => cols % {lanes} == 0"));
     }
-    let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    let mut space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
+    // Turned blocks: two neighbouring lines of the output are finished together, from few enough rows of the input that
+    // their lines stay in the first-level cache. Of those measured on an AVX-512 core the best for 4096 x 4096.
     let turned = nest.factor().strides[cols] != 1;
     let mut wish: Vec<(&str, Value)> = vec![
-        ("rows", if turned && !invocations { 32 } else { 1 }.into()),
-        ("cols", if invocations { 4 } else { if turned { 64 } else { 4096 } }.into()),
+        ("rows", if turned && !invocations { 64 } else { 1 }.into()),
+        ("cols", if invocations { 4 } else { if turned { 32 } else { 4096 } }.into()),
         ("outer", if invocations { "rows" } else { "cols" }.into()),
         ("store", "plain".into()),
     ];
@@ -114,5 +116,13 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         wish.push(("shares", 1.into()));
     }
     let default = contraction::closest(&space, &wish);
+    if !invocations {
+        let streaming = wish.iter().map(|(name, value)| match *name {
+            "store" => (*name, "stream".into()),
+            _ => (*name, value.clone()),
+        });
+        let start = contraction::closest(&space, &streaming.collect::<Vec<_>>());
+        space.start_from([start]);
+    }
     Ok(SchedulePlan { space, default })
 }

@@ -289,15 +289,23 @@ fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpa
     if view.has_dots() && m.min(n) < lanes {
         return default_dots(view, target, space);
     }
+    // A block of packed rows in a quarter of the second-level cache, over as many steps as pay for adding to the output.
+    let (rows, depth) = if wide { (6, k.min(512)) } else { (4, k.min(256)) };
+    let tiles = (target.limits.l2_bytes / 16 / (rows * depth).max(1)).max(1);
+    // Two blocks for each core that takes part, where there are that many rows.
+    let tiles = match target.key.threads {
+        1 => tiles,
+        threads => tiles.min((m / (rows * threads * 2)).max(1)),
+    };
     let wish: [(&str, Value); 14] = [
         ("form", "gemm".into()),
         ("vec", "n".into()),
         ("vw", signed(target.limits.vector_bytes / 4).into()),
-        ("mr", if wide { 8 } else { 4 }.into()),
-        ("nv", if wide { 3 } else { 2 }.into()),
-        ("mt", 16.into()),
+        ("mr", signed(rows).into()),
+        ("nv", if wide { 4 } else { 2 }.into()),
+        ("mt", signed(tiles).into()),
         ("nt", 16.into()),
-        ("kc", signed(k.min(256)).into()),
+        ("kc", signed(depth).into()),
         ("order", "jpi.ji".into()),
         ("pack_a", "panel".into()),
         ("pack_b", "panel".into()),
