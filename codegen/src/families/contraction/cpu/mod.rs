@@ -1,7 +1,7 @@
-//! Contractions on the CPU: as a matrix product ([`gemm`]), or as a convolution that needs no matrix of its image
-//! ([`direct`], [`winograd`], [`stencil`]); a matrix product on a matrix unit or by sums of
-//! bytes is [`tiled`]. What they share is how an
-//! operand is laid out in panels before it is used ([`packed`]).
+//! Contractions on the CPU: as a matrix product (`gemm`), or as a convolution that needs no matrix of its image
+//! (`direct`, `winograd`, `stencil`); a matrix product on a matrix unit or by sums of
+//! bytes is `tiled`. What they share is how an
+//! operand is laid out in panels before it is used (`packed`).
 
 mod direct;
 mod dots;
