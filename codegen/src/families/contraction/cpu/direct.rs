@@ -20,10 +20,11 @@ use search_space::families::contraction::{ContractionView, OperandMap};
 use search_space::workload::DType;
 
 use super::packed::Packed;
+use super::signed;
 use super::window::{self, copy_image, first_read, place, set, weight};
-use super::{map, signed};
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, buffers, epilogue};
+use crate::families::nest::store;
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::lower::LowerError;
@@ -424,6 +425,6 @@ impl Family<'_> {
             view
         }));
         let dst = View { place: Place::Buffer(self.view.out.operand), index: vec![out], guards };
-        map(vec![Index::of(length), Index::of(self.weights.width)], dst, args, lets, expr)
+        store(vec![Index::of(length), Index::of(self.weights.width)], dst, args, lets, expr)
     }
 }

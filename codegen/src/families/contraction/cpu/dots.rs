@@ -12,10 +12,9 @@ use search_space::families::contraction::ContractionView;
 use search_space::families::contraction::cpu::{CpuSchedule, Parallel, VectorAxis};
 use search_space::workload::DType;
 
-use super::map;
 use crate::families::contraction::{Point, element, epilogue};
 use crate::families::elementwise::mul;
-use crate::families::nest::{Draft, fold, tile};
+use crate::families::nest::{Draft, fold, store, tile};
 use crate::index::Index;
 use crate::lower::LowerError;
 use crate::tile::{FoldOp, LoopKind, Place, Program, Scalar, Stmt, View};
@@ -72,6 +71,6 @@ fn group(
     vec![
         Stmt::Fill { tile: sums, value: 0.0 },
         fold(window, vec![factor(&view.a), factor(&view.b)], product, held, FoldOp::Add, schedule.ku),
-        map(vec![Index::of(size)], dst, args, lets, value),
+        store(vec![Index::of(size)], dst, args, lets, value),
     ]
 }

@@ -14,9 +14,10 @@ use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Pack, Para
 use search_space::families::contraction::{ContractionView, OperandMap};
 
 use super::packed::Packed;
-use super::{map, signed};
+use super::signed;
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, Point, buffers, element, epilogue};
+use crate::families::nest::store;
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::tile::{
@@ -410,7 +411,7 @@ impl<'a> Family<'a> {
         let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
         let shape = vec![Index::of(row.size), Index::of(col.size)];
-        let map = |args, lets, expr| map(shape.clone(), out.clone(), args, lets, expr);
+        let write = |args, lets, expr| store(shape.clone(), out.clone(), args, lets, expr);
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.
         let mut before = out.clone();
         before.guards.push(Guard { index: at_k.clone() - Index::Const(1), bound: Index::of(self.k) });
@@ -427,7 +428,7 @@ impl<'a> Family<'a> {
             // Side operands exist where the output does.
             side.iter_mut().for_each(|view| view.guards.extend(out.guards.iter().cloned()));
             args.extend(side);
-            vec![map(args, lets, expr)]
+            vec![write(args, lets, expr)]
         };
         let blocks_of_k = self.k.div_ceil(self.schedule.kc);
         if blocks_of_k == 1 {
@@ -437,7 +438,7 @@ impl<'a> Family<'a> {
             return finish(true);
         }
         let sum = Scalar::Binary(BinaryOp::Add, Box::new(Scalar::Arg(1)), Box::new(Scalar::Arg(0)));
-        let partial = vec![map(vec![acc.clone(), before.clone()], Vec::new(), sum)];
+        let partial = vec![write(vec![acc.clone(), before.clone()], Vec::new(), sum)];
         let last = Cond::Eq(at_k.clone(), Index::of(blocks_of_k - 1));
         vec![Stmt::If { cond: last, then: finish(true), otherwise: partial }]
     }

@@ -19,9 +19,8 @@ use search_space::workload::DType;
 use search_space::{Schedule, Target};
 
 use crate::atoms::{self, Scope};
-use crate::index::Index;
 use crate::lower::LowerError;
-use crate::tile::{Program, Scalar, Stmt, View};
+use crate::tile::Program;
 
 /// Builds the program.
 ///
@@ -63,16 +62,6 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         Form::Tile | Form::Bytes => Ok(tiled::build(view, schedule, atom)),
         Form::Winograd(outputs) => winograd::build(view, &image()?, outputs, schedule, atom),
     }
-}
-
-/// `dst = expr(args)`, where `expr` may refer to `lets`.
-fn map(shape: Vec<Index>, dst: View, args: Vec<View>, mut lets: Vec<Scalar>, expr: Scalar) -> Stmt {
-    if lets.is_empty() {
-        return Stmt::Map { shape, dst, args, expr };
-    }
-    lets.push(expr);
-    let stores = vec![(dst, lets.len() - 1)];
-    Stmt::Sweep { shape, args, lets, stores, folds: Vec::new(), accumulators: 1, ahead: 0 }
 }
 
 fn signed(value: u64) -> i64 {

@@ -12,9 +12,9 @@ use search_space::families::contraction::cpu::{CpuSchedule, Parallel};
 use search_space::families::contraction::image::ImageView;
 use search_space::families::contraction::{ContractionView, OperandMap};
 
-use super::map;
 use super::window::{place, set};
 use crate::families::contraction::{Names, buffers, epilogue};
+use crate::families::nest::store;
 use crate::index::{Index, Var};
 use crate::lower::LowerError;
 use crate::tile::{BinaryOp, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Stmt, View};
@@ -98,5 +98,5 @@ fn window_sum(view: &ContractionView, image: &ImageView, coords: &[Index], shape
     let sum = sum.expect("invariant: reductions have a step");
     let (expr, side) = epilogue(view, sum, args.len(), &|map| place(map, coords), &mut lets);
     args.extend(side);
-    map(shape, read(&view.out, coords), args, lets, expr)
+    store(shape, read(&view.out, coords), args, lets, expr)
 }

@@ -12,9 +12,10 @@
 use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Pack, Parallel};
 use search_space::families::contraction::{ContractionView, OperandMap};
 
-use super::{map, signed};
+use super::signed;
 use crate::atoms::{Atom, Scope};
 use crate::families::contraction::{Names, Point, buffers, element, epilogue};
+use crate::families::nest::store;
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::tile::{
@@ -435,6 +436,6 @@ impl<'a> Family<'a> {
         args.extend(side);
         let shape = vec![Index::of(row.size), Index::of(col.size)];
         let copy = matrix.then(|| Stmt::Copy { shape: whole, dst: tile(sums), src: tile(acc) });
-        copy.into_iter().chain([map(shape, dst, args, lets, expr)]).collect()
+        copy.into_iter().chain([store(shape, dst, args, lets, expr)]).collect()
     }
 }

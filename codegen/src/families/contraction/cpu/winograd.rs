@@ -21,11 +21,11 @@ use search_space::families::contraction::image::ImageView;
 use search_space::workload::DType;
 
 use super::filtering::{Filtering, both_sides, filtering};
-use super::map;
 use super::packed::Packed;
 use super::window::{self, copy_image, place, set, weight};
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, buffers, epilogue};
+use crate::families::nest::store;
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
 use crate::lower::LowerError;
@@ -406,6 +406,6 @@ impl Family<'_> {
         }));
         let shape = [rows, width.pixels, self.weights.width].map(Index::of).to_vec();
         let dst = View { place: Place::Buffer(self.view.out.operand), index: vec![out], guards };
-        map(shape, dst, args, lets, expr)
+        store(shape, dst, args, lets, expr)
     }
 }
