@@ -160,33 +160,56 @@ fn run_cases(vector_bytes: u64, threads: u64, seed: u64) {
     }
 }
 
-/// Random convolutions, each in every form its space has.
-fn run_forms(vector_bytes: u64, threads: u64, seed: u64) {
+/// Random contractions, each with every value of these parameters that its space has, at the member nearest to a random
+/// one. How often each value was tried.
+fn run_values(
+    vector_bytes: u64,
+    threads: u64,
+    seed: u64,
+    names: &[&str],
+    sample: fn(&mut ChaCha8Rng) -> Workload,
+) -> std::collections::BTreeMap<String, u32> {
     let cases = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
-    for case in 0..cases {
-        let seed = seed + case;
+    for seed in (seed..).take(cases) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = samples::convolution(&mut rng);
+        let workload = sample(&mut rng);
         let target = cpu_target(vector_bytes, threads);
         let plan = families::plan(&workload, &target).expect("every contraction has a space");
-        let Some(position) = plan.space.position("form") else { continue };
-        for (at, form) in plan.space.params()[position].values.iter().enumerate() {
-            // The member with this form that is nearest to a random one.
-            let drawn = plan.space.sample(&mut rng, 0.5);
-            let mut fixed = vec![None; plan.space.params().len()];
-            fixed[position] = Some(at as u16);
-            let Some(config) = plan.space.nearest(&drawn, &vec![1.0; fixed.len()], &fixed) else { continue };
-            let schedule = plan.space.schedule(&config);
+        for position in names.iter().filter_map(|name| plan.space.position(name)) {
+            for (at, value) in plan.space.params()[position].values.iter().enumerate() {
+                let drawn = plan.space.sample(&mut rng, 0.5);
+                let mut fixed = vec![None; plan.space.params().len()];
+                fixed[position] = Some(at as u16);
+                let Some(config) = plan.space.nearest(&drawn, &vec![1.0; fixed.len()], &fixed) else { continue };
+                let schedule = plan.space.schedule(&config);
+                println!("seed {seed} {} | {schedule}", workload.key());
+                check(&workload, &target, &schedule, &mut rng);
+                *seen.entry(value.to_string()).or_default() += 1;
+            }
+        }
+        let starts = plan.space.starts().iter().map(|start| plan.space.schedule(start));
+        for schedule in starts.chain([plan.default.clone()]) {
             println!("seed {seed} {} | {schedule}", workload.key());
             check(&workload, &target, &schedule, &mut rng);
-            *seen.entry(form.to_string()).or_default() += 1;
         }
-        println!("seed {seed} {} | {}", workload.key(), plan.default);
-        check(&workload, &target, &plan.default, &mut rng);
     }
+    seen
+}
+
+#[test]
+fn each_way_of_packing_and_sharing_agrees_with_the_reference() {
+    let seen = run_values(widest(), 3, 7_000, &["pack_b", "par"], samples::contraction);
+    for value in ["none", "panel", "fused", "rows", "cols", "k"] {
+        assert!(seen.get(value).is_some_and(|&count| count >= 5), "{value} is hardly tested: {seen:?}");
+    }
+}
+
+/// Random convolutions, each in every form its space has.
+fn run_forms(vector_bytes: u64, threads: u64, seed: u64) {
+    let seen = run_values(vector_bytes, threads, seed, &["form"], samples::convolution);
     for form in ["gemm", "direct", "winograd2", "winograd4", "stencil"] {
-        assert!(seen.get(form).is_some_and(|&count| u64::from(count) * 5 > cases), "{form} is hardly tested: {seen:?}");
+        assert!(seen.get(form).is_some_and(|&count| count >= 6), "{form} is hardly tested: {seen:?}");
     }
 }
 

@@ -10,12 +10,17 @@ use tilewright_codegen::tile::{Access, Fold, FoldOp, Kernel, LoopKind, Place, Pr
 use tilewright_codegen::{layout::Layout, lower};
 
 fn program(workload: &Workload, tail: &str) -> Program {
+    packed(workload, tail, "panel")
+}
+
+fn packed(workload: &Workload, tail: &str, pack_b: &str) -> Program {
     let target = samples::cpu_target("haswell", &["avx", "avx2", "fma"], 32, 2);
     let mut schedule = search_space::families::plan(workload, &target).unwrap().default;
-    for (name, value) in [("mr", 4), ("mt", 1), ("nt", 1), ("vw", 8), ("nv", 1), ("kc", 4)] {
+    for (name, value) in [("mr", 4), ("mt", 1), ("nt", 1), ("vw", 8), ("nv", 1), ("kc", 4), ("pf", 0)] {
         schedule.set(name, value);
     }
-    for (name, value) in [("tail", tail), ("pack_a", "panel"), ("pack_b", "panel"), ("par", "rows"), ("vec", "n")] {
+    let par = if pack_b == "fused" { "cols" } else { "rows" };
+    for (name, value) in [("tail", tail), ("pack_a", "panel"), ("pack_b", pack_b), ("par", par), ("vec", "n")] {
         schedule.set(name, value);
     }
     lower(workload, &target, &schedule).unwrap().tile
@@ -211,6 +216,51 @@ fn verifier_finds_each_fault() {
         kernel.tiles[0].space = Space::Scratch(Layout::strided(&shape, &[1, 1, 1]));
     });
     assert!(matches!(layout, TileError::Layout { .. }), "{layout}");
+}
+
+/// What a contraction keeps of its factor, and what is asked for ahead.
+#[test]
+fn verifier_finds_each_fault_beside_a_contraction() {
+    let good = packed(&matmul(), "separate", "fused");
+    assert_eq!(verify(&good), Ok(()), "the program is good before the fault");
+    let kept = |edit: &dyn Fn(&mut View)| {
+        let mut program = good.clone();
+        let mut changed = 0;
+        change(&mut program.kernels[0].body, &mut |stmt| {
+            if let Stmt::Contract { keep: Some(keep), .. } = stmt {
+                edit(keep);
+                changed += 1;
+            }
+        });
+        assert!(changed > 0, "the program packs on the way");
+        verify(&program).unwrap_err()
+    };
+    let row = kept(&|keep| keep.index[0] = Index::Coord(0));
+    assert!(matches!(row, TileError::Coordinate { dim: 0, .. }), "{row}");
+    let input = kept(&|keep| (keep.place, keep.index) = (Place::Buffer(1), vec![Index::Coord(1)]));
+    assert!(matches!(input, TileError::ReadOnly { .. }), "{input}");
+    let mut program = good.clone();
+    let mut changed = 0;
+    change(&mut program.kernels[0].body, &mut |stmt| {
+        if let Stmt::Prefetch { shape, .. } = stmt {
+            shape[0] = Index::Var(Var(0));
+            changed += 1;
+        }
+    });
+    assert!(changed > 0, "the program asks for its partial sums");
+    let window = verify(&program).unwrap_err();
+    assert!(matches!(window, TileError::Prefetch { .. }), "{window}");
+    // A panel that is not kept is read by the next row of tiles.
+    let workload = matmul();
+    let wanted = run(&workload, &good).unwrap();
+    let mut program = good;
+    change(&mut program.kernels[0].body, &mut |stmt| {
+        if let Stmt::Contract { keep, .. } = stmt {
+            *keep = None;
+        }
+    });
+    let found = run(&workload, &program);
+    assert!(found.as_ref().map_or(true, |found| *found != wanted), "{found:?}");
 }
 
 /// Runs a program with a fault in it on inputs of ones.

@@ -27,7 +27,7 @@ fn lowered(workload: &str, schedule: &str) -> (Lowered, Target) {
 
 const MATMUL: &str = "matmul m=5 n=12 k=6 dtype=f32 bias=1 relu=1";
 const MATMUL_SCHEDULE: &str =
-    "vec=n vw=8 mr=2 nv=1 mt=2 nt=1 kc=3 order=jpi.ji pack_a=none pack_b=panel ku=2 tail=separate par=-";
+    "vec=n vw=8 mr=2 nv=1 mt=2 nt=1 kc=3 order=jpi.ji pack_a=none pack_b=fused ku=2 pf=0 tail=separate par=-";
 const CONV: &str = "conv2d n=1 c=2 h=5 w=6 k=4 r=3 s=3 pad=1 stride=2 dtype=f32";
 const CONV_SCHEDULE: &str = "form=gemm th=1 vec=n vw=8 mr=4 nv=1 mt=1 nt=1 kc=18 order=jpi.ji pack_a=none pack_b=panel ku=1 pf=0 tail=masked par=-";
 

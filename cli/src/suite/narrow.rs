@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use search_space::Schedule;
 use search_space::families::SchedulePlan;
 use search_space::space::{ParameterSpace, SpaceBuilder, SpaceError};
 use search_space::strategy::Told;
+use search_space::{Schedule, Value};
 use tuning_db::Observation;
 
 use crate::GENERATOR;
@@ -35,14 +35,34 @@ pub fn opened(one: &ParameterSpace, many: &ParameterSpace) -> Vec<usize> {
     (0..many.params().len()).filter(|at| !same(at)).collect()
 }
 
-/// `schedules` with every combination of values of the parameters at `positions` that `space` has; those of the first
-/// schedule come first.
+/// Parts that the pieces which workers share are cut into, when there are more workers.
+const FINER: [i64; 2] = [2, 4];
+
+/// `schedule` and what it becomes with one of its grains finer.
+fn finer(schedule: &Schedule, space: &ParameterSpace) -> Vec<Schedule> {
+    let mut found = vec![schedule.clone()];
+    for parameter in space.params().iter().filter(|parameter| parameter.grain) {
+        let Some(own) = schedule.int(&parameter.name) else { continue };
+        for parts in FINER {
+            let finer = |value: &&Value| matches!(value, Value::Int(value) if *value <= own / parts);
+            if let Some(value) = parameter.values.iter().filter(finer).max() {
+                let mut variant = schedule.clone();
+                variant.set(parameter.name.clone(), value.clone());
+                found.push(variant);
+            }
+        }
+    }
+    found
+}
+
+/// `schedules`, each also with a finer grain, with every combination of values of the parameters at `positions` that
+/// `space` has; those of the first schedule come first.
 #[must_use]
 pub fn varied(schedules: &[Schedule], positions: &[usize], space: &ParameterSpace) -> Vec<Schedule> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for schedule in schedules {
-        let mut variants = vec![schedule.clone()];
+        let mut variants = finer(schedule, space);
         for parameter in positions.iter().map(|at| &space.params()[*at]) {
             let with = |variant: &Schedule| -> Vec<Schedule> {
                 let each = parameter.values.iter().map(|value| {
@@ -60,7 +80,7 @@ pub fn varied(schedules: &[Schedule], positions: &[usize], space: &ParameterSpac
     found
 }
 
-/// `plan` with a space of its default and `schedules` alone; those that are not in its space are left out.
+/// `plan` with a space of its default, its starts and `schedules` alone; those that are not in its space are left out.
 ///
 /// # Errors
 /// When there are more than a space can hold.
@@ -71,10 +91,14 @@ pub fn narrowed(plan: &SchedulePlan, schedules: &[Schedule]) -> Result<ScheduleP
         if parameter.structural {
             builder.structural(parameter.name.clone());
         }
+        if parameter.grain {
+            builder.grain(parameter.name.clone());
+        }
     }
     let all = schedules.iter().chain([&plan.default]);
+    let given = all.filter_map(|schedule| plan.space.config(schedule).ok());
     let rows: BTreeSet<Vec<u16>> =
-        all.filter_map(|schedule| plan.space.config(schedule).ok()).map(|config| config.to_vec()).collect();
+        given.chain(plan.space.starts().iter().cloned()).map(|config| config.to_vec()).collect();
     builder.table(rows.into_iter().collect());
     Ok(SchedulePlan { space: builder.build()?, default: plan.default.clone() })
 }
@@ -159,10 +183,16 @@ mod tests {
         let found = varied(std::slice::from_ref(&one.default), &positions, &many.space);
         assert!(found.len() > 1 && found.iter().all(|schedule| many.space.config(schedule).is_ok()));
         let but_par = |schedule: &Schedule| {
-            let values = schedule.iter().filter(|(name, _)| *name != "par");
+            let values = schedule.iter().filter(|(name, _)| !["par", "mt", "nt"].contains(name));
             values.map(|(name, value)| (name.to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
         };
         assert!(found.iter().all(|schedule| but_par(schedule) == but_par(&one.default)));
+        // Grains become finer one at a time, and only finer.
+        let grain = |schedule: &Schedule| ["mt", "nt"].map(|name| schedule.int(name).unwrap());
+        let own = grain(&one.default);
+        let grains: BTreeSet<[i64; 2]> = found.iter().map(grain).collect();
+        assert!(grains.len() > 1, "{grains:?}");
+        assert!(grains.iter().all(|[mt, nt]| (*mt == own[0] && *nt <= own[1]) || (*mt <= own[0] && *nt == own[1])));
         // A schedule of another space is left out; one given twice counts once.
         let strange: Schedule = [("x", 1.into())].into_iter().collect();
         assert_eq!(varied(&[one.default.clone(), strange, one.default.clone()], &positions, &many.space), found);
@@ -174,10 +204,12 @@ mod tests {
         let positions = opened(&one.space, &many.space);
         let found = varied(std::slice::from_ref(&one.default), &positions, &many.space);
         let narrow = narrowed(&many, &found).unwrap();
-        let with_default: BTreeSet<&Schedule> = found.iter().chain([&many.default]).collect();
+        let starts: Vec<Schedule> = many.space.starts().iter().map(|config| many.space.schedule(config)).collect();
+        let with_default: BTreeSet<&Schedule> = found.iter().chain([&many.default]).chain(&starts).collect();
         assert_eq!(narrow.space.count(), with_default.len() as u128);
         assert!(with_default.iter().all(|schedule| narrow.space.config(schedule).is_ok()));
         assert_eq!(narrow.default, many.default);
-        assert_eq!(narrowed(&many, &[]).unwrap().space.count(), 1);
+        let begun: BTreeSet<&Schedule> = starts.iter().chain([&many.default]).collect();
+        assert_eq!(narrowed(&many, &[]).unwrap().space.count(), begun.len() as u128);
     }
 }

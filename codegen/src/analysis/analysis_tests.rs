@@ -216,7 +216,7 @@ impl Count<'_> {
             Stmt::Fill { tile, .. } => {
                 self.moved(Place::Tile(*tile), self.kernel.tiles[*tile].shape.iter().product::<u64>() as f64);
             }
-            Stmt::Contract { shape, acc, a, b, atom, .. } => {
+            Stmt::Contract { shape, acc, a, b, atom, keep, .. } => {
                 let [m, n, k] = [0, 1, 2].map(|dim| self.eval(&shape[dim]) as f64);
                 let width = atom.shape.1 as f64;
                 self.operations += 2.0 * m * (n / width).ceil() * width * k;
@@ -229,7 +229,11 @@ impl Count<'_> {
                 }
                 self.moved(a.place, loads[0].len() as f64 * k);
                 self.moved(b.place, loads[1].len() as f64 * k);
+                if let Some(keep) = keep {
+                    self.moved(keep.place, n * k);
+                }
             }
+            Stmt::Prefetch { .. } => {}
             Stmt::Pipe { .. } => self.barriers += 0.5,
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn add(kernel: &Kernel, target: &Target, into: &mut ProgramFeatures) 
     let mut walk = Walk {
         kernel,
         target,
-        trips: vec![1; kernel.vars.len()],
+        extents: vec![Index::of(1); kernel.vars.len()],
         shares: vec![1.0; kernel.vars.len()],
         lanes,
         items: 1.0,
@@ -52,8 +52,8 @@ pub(super) fn add(kernel: &Kernel, target: &Target, into: &mut ProgramFeatures) 
 struct Walk<'a> {
     kernel: &'a Kernel,
     target: &'a Target,
-    /// Most iterations of the loop of each variable.
-    trips: Vec<i64>,
+    /// Iterations of the loop of each variable.
+    extents: Vec<Index>,
     /// Mean iterations of it that one core runs.
     shares: Vec<f64>,
     lanes: f64,
@@ -74,7 +74,7 @@ impl Walk<'_> {
         match stmt {
             Stmt::For { var, extent, kind, body } => {
                 let trips = self.mean(extent).max(0.0);
-                self.trips[var.0 as usize] = self.most(extent).max(1);
+                self.extents[var.0 as usize] = extent.clone();
                 let (mut share, mut apart) = (trips, spread);
                 match kind {
                     LoopKind::Cores | LoopKind::Shares(_) => {
@@ -108,7 +108,14 @@ impl Walk<'_> {
                 self.moved(Place::Tile(*tile), elements * count);
                 None
             }
-            Stmt::Contract { shape, acc, a, b, atom, .. } => Some(self.contract(shape, *acc, [a, b], atom, count)),
+            Stmt::Contract { shape, acc, a, b, atom, keep, .. } => {
+                if let Some(keep) = keep {
+                    let elements: f64 = shape[1..].iter().map(|extent| self.mean(extent).max(0.0)).product();
+                    self.moved(keep.place, elements * self.exists(keep) * count);
+                }
+                Some(self.contract(shape, *acc, [a, b], atom, count))
+            }
+            Stmt::Prefetch { .. } => None,
             Stmt::Pipe { step, .. } => {
                 if matches!(step, PipeStep::Wait | PipeStep::Release) && self.lanes > 1.0 {
                     self.into.barriers += count / spread;
@@ -252,42 +259,54 @@ impl Walk<'_> {
         }
     }
 
-    fn most(&self, index: &Index) -> i64 {
-        let most = std::cell::Cell::new(i64::MIN);
-        self.sampled(&[index], &|at| {
-            most.set(most.get().max(at[0]));
-            0.0
-        });
-        most.get()
-    }
-
-    /// The mean of `of` the values of `indices` over the loops whose variables they use, from the first and the last
-    /// iteration and one that stands for all between: what a program does there is the same for all of them.
+    /// The mean of `of` the values of `indices` over the loops whose variables they use (and those that say how long
+    /// these are), from the first and the last iteration and one that stands for all between: what a program does there
+    /// is the same for all of them.
     fn sampled(&self, indices: &[&Index], of: &dyn Fn(&[i64]) -> f64) -> f64 {
         let mut vars = Vec::new();
         indices.iter().for_each(|index| collect_vars(index, &mut vars));
+        let mut next = 0;
+        while let Some(var) = vars.get(next).copied() {
+            collect_vars(&self.extents[var.0 as usize], &mut vars);
+            next += 1;
+        }
+        // Outer loops were named first, so the length of a loop is known when it is come to.
+        vars.sort_by_key(|var| var.0);
         let mut at: Vec<(Var, i64)> = vars.iter().map(|&var| (var, 0)).collect();
-        self.sample(indices, of, &mut at, 0)
+        let (sum, weight) = self.sample(indices, of, &mut at, 0);
+        sum / weight.max(1.0)
     }
 
-    fn sample(&self, indices: &[&Index], of: &dyn Fn(&[i64]) -> f64, at: &mut [(Var, i64)], depth: usize) -> f64 {
-        let Some(&(var, _)) = at.get(depth) else {
-            let value = |var: Var| at.iter().find(|(known, _)| *known == var).map_or(0, |(_, value)| *value);
-            let values: Vec<i64> = indices.iter().map(|index| index.eval(&value, &[])).collect();
-            return of(&values);
+    /// The sum of the samples of the loops from `depth` on, and their weight.
+    fn sample(
+        &self,
+        indices: &[&Index],
+        of: &dyn Fn(&[i64]) -> f64,
+        at: &mut [(Var, i64)],
+        depth: usize,
+    ) -> (f64, f64) {
+        let value = |index: &Index, at: &[(Var, i64)]| {
+            index.eval(&|var| at.iter().find(|(known, _)| *known == var).map_or(0, |(_, value)| *value), &[])
         };
-        let trips = self.trips[var.0 as usize];
+        let Some(&(var, _)) = at.get(depth) else {
+            let values: Vec<i64> = indices.iter().map(|index| value(index, at)).collect();
+            return (of(&values), 1.0);
+        };
+        let trips = value(&self.extents[var.0 as usize], at);
         let samples: &[(i64, i64)] = match trips {
-            ..=1 => &[(0, 1)],
+            ..=0 => &[],
+            1 => &[(0, 1)],
             2 => &[(0, 1), (1, 1)],
             _ => &[(0, 1), (1, trips - 2), (trips - 1, 1)],
         };
-        let mut sum = 0.0;
+        let mut total = (0.0, 0.0);
         for &(value, weight) in samples {
             at[depth].1 = value;
-            sum += weight as f64 * self.sample(indices, of, at, depth + 1);
+            let (sum, inside) = self.sample(indices, of, at, depth + 1);
+            total.0 += weight as f64 * sum;
+            total.1 += weight as f64 * inside;
         }
-        sum / trips.max(1) as f64
+        total
     }
 }
 

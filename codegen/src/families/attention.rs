@@ -274,6 +274,7 @@ impl<'a> Form<'a> {
                     atom: self.atom,
                     unroll: self.schedule.ku,
                     prefetch: 0,
+                    keep: None,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],
@@ -304,6 +305,7 @@ impl<'a> Form<'a> {
                     atom: self.atom,
                     unroll: self.schedule.ku,
                     prefetch: 0,
+                    keep: None,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],

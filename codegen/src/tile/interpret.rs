@@ -103,17 +103,21 @@ impl Machine<'_> {
                 stores.iter().try_for_each(|(view, value)| machine.write(view, coords, values[*value]))?;
                 folds.iter().try_for_each(|fold| machine.fold(fold, coords, values[fold.value]))
             }),
-            Stmt::Contract { shape, acc, a, b, .. } => {
+            Stmt::Contract { shape, acc, a, b, keep, .. } => {
                 let columns = self.kernel.tiles[*acc].shape[1];
                 self.window(shape, |machine, coords| {
-                    let product = machine.read(a, coords)? * machine.read(b, coords)?;
+                    let right = machine.read(b, coords)?;
+                    if let Some(keep) = keep {
+                        machine.write(keep, coords, right)?;
+                    }
+                    let product = machine.read(a, coords)? * right;
                     let at = coords[0] * i64::try_from(columns).expect("invariant: small tiles") + coords[1];
                     let at = usize::try_from(at).expect("invariant: coordinates are not negative");
                     machine.tiles[*acc][at] += product;
                     Ok(())
                 })
             }
-            Stmt::Pipe { .. } => Ok(()),
+            Stmt::Prefetch { .. } | Stmt::Pipe { .. } => Ok(()),
         }
     }
 

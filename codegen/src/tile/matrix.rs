@@ -99,7 +99,7 @@ impl Check<'_> {
                 let written = stores.iter().map(|(view, _)| view).chain(folds.iter().map(|fold| &fold.into));
                 self.untouched(written.chain(args))
             }
-            Stmt::Fill { .. } | Stmt::Contract { .. } | Stmt::Pipe { .. } => Ok(()),
+            Stmt::Fill { .. } | Stmt::Contract { .. } | Stmt::Prefetch { .. } | Stmt::Pipe { .. } => Ok(()),
         }
     }
 

@@ -389,6 +389,15 @@ pub enum Stmt {
         /// Steps of k that the memory of the factors is asked for ahead of its use (of `b` alone, where vectors are
         /// multiplied); 0 is not at all.
         prefetch: u64,
+        /// Where each element of `b` that is read is written too, at the same coordinates: `b` is packed on the way.
+        keep: Option<View>,
+    },
+    /// Asks for the memory of a window of constant shape, which is neither read nor written.
+    Prefetch {
+        /// Window.
+        shape: Vec<Index>,
+        /// What will be used soon.
+        src: View,
     },
     /// A step of a pipe's protocol.
     Pipe {

@@ -134,12 +134,16 @@ impl Text<'_> {
                 }
                 Ok(())
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => {
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep } => {
                 let acc = &self.kernel.tiles[*acc].name;
                 let (shape, a, b) = (self.shape(shape), self.view(a), self.view(b));
                 let ahead = if *prefetch > 0 { format!(" prefetch {prefetch}") } else { String::new() };
-                let text = format!("contract {shape} {acc} += {a} * {b} with {} unroll {unroll}{ahead}", atom.name);
-                self.line(depth, &text)
+                let keep = keep.as_ref().map_or(String::new(), |keep| format!(" keep {b} in {}", self.view(keep)));
+                let with = format!("with {} unroll {unroll}{ahead}{keep}", atom.name);
+                self.line(depth, &format!("contract {shape} {acc} += {a} * {b} {with}"))
+            }
+            Stmt::Prefetch { shape, src } => {
+                self.line(depth, &format!("prefetch {} {}", self.shape(shape), self.view(src)))
             }
             Stmt::Pipe { pipe, step } => {
                 let step = match step {

@@ -45,6 +45,12 @@ pub enum TileError {
         /// Name of the tile.
         tile: String,
     },
+    /// What is asked for has no constant shape.
+    #[error("the window of {place} that is asked for must have a constant shape")]
+    Prefetch {
+        /// Name of the buffer or tile.
+        place: String,
+    },
     /// A read-only buffer is written.
     #[error("buffer {buffer} is read-only and is written")]
     ReadOnly {
@@ -186,16 +192,27 @@ impl Check<'_> {
                 }
                 Ok(())
             }
-            Stmt::Contract { shape, acc, a, b, .. } => {
+            Stmt::Contract { shape, acc, a, b, keep, .. } => {
                 self.shape(shape)?;
                 self.view(a, 3, &[1])?;
                 self.view(b, 3, &[0])?;
+                if let Some(keep) = keep {
+                    self.view(keep, 3, &[0])?;
+                    self.written(keep, 3)?;
+                }
                 let tile = self.tile(*acc)?;
                 let wanted: Vec<Index> = tile.shape.iter().map(|&extent| Index::of(extent)).collect();
                 if !matches!(tile.space, Space::Register(_)) || wanted != shape[..2] {
                     return Err(TileError::Accumulator { tile: tile.name.clone() });
                 }
                 Ok(())
+            }
+            Stmt::Prefetch { shape, src } => {
+                self.shape(shape)?;
+                match shape.iter().all(|extent| extent.as_const().is_some()) {
+                    true => self.view(src, shape.len(), &[]),
+                    false => Err(TileError::Prefetch { place: self.name(src) }),
+                }
             }
             Stmt::Pipe { pipe, .. } if *pipe >= self.kernel.pipes.len() => {
                 Err(TileError::Missing { what: "pipe", position: *pipe })

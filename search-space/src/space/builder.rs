@@ -186,6 +186,7 @@ pub enum SpaceError {
 pub struct SpaceBuilder {
     params: Vec<(String, Vec<Value>)>,
     structural: Vec<String>,
+    grain: Vec<String>,
     constraints: Vec<(String, Result<Expr, ParseError>)>,
     table: Option<Vec<Vec<u16>>>,
     node_limit: Option<usize>,
@@ -218,6 +219,12 @@ impl SpaceBuilder {
     /// Marks a parameter as structural: searches start with every value of it.
     pub fn structural(&mut self, name: impl Into<String>) -> &mut Self {
         self.structural.push(name.into());
+        self
+    }
+
+    /// Marks a parameter as the size of the pieces that workers share.
+    pub fn grain(&mut self, name: impl Into<String>) -> &mut Self {
+        self.grain.push(name.into());
         self
     }
 
@@ -308,11 +315,16 @@ impl SpaceBuilder {
                 return Err(SpaceError::DuplicateValue { parameter: parameter(), value: value.clone() });
             }
         }
-        if let Some(name) = self.structural.iter().find(|name| !names.contains(name.as_str())) {
-            return Err(SpaceError::UnknownParameter { place: "`structural`".into(), name: name.clone() });
+        for (place, marked) in [("structural", &self.structural), ("grain", &self.grain)] {
+            if let Some(name) = marked.iter().find(|name| !names.contains(name.as_str())) {
+                return Err(SpaceError::UnknownParameter { place: format!("`{place}`"), name: name.clone() });
+            }
         }
-        let structural = |name: &String| self.structural.contains(name);
-        Ok(self.params.iter().map(|(name, values)| Parameter::new(name, values, structural(name))).collect())
+        let marked = |marked: &[String], name: &String| marked.contains(name);
+        let parameter = |(name, values): &(String, Vec<Value>)| {
+            Parameter::new(name, values, marked(&self.structural, name), marked(&self.grain, name))
+        };
+        Ok(self.params.iter().map(parameter).collect())
     }
 
     fn checked_constraints(&self, params: &[Parameter]) -> Result<Vec<Constraint>, SpaceError> {

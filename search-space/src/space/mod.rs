@@ -73,12 +73,14 @@ pub struct Parameter {
     pub values: Vec<Value>,
     /// Whether searches start with every value of it.
     pub structural: bool,
+    /// Whether it is the size of the pieces that workers share: more workers want smaller ones.
+    pub grain: bool,
     /// Per value: place in `0..=1`; `None` for names.
     coordinates: Vec<Option<f64>>,
 }
 
 impl Parameter {
-    fn new(name: &str, values: &[Value], structural: bool) -> Parameter {
+    fn new(name: &str, values: &[Value], structural: bool, grain: bool) -> Parameter {
         let ints: Vec<i64> =
             values.iter().filter_map(|v| if let Value::Int(v) = v { Some(*v) } else { None }).collect();
         let mut sorted = ints.clone();
@@ -96,7 +98,7 @@ impl Parameter {
             Value::Name(_) => None,
         };
         let coordinates = values.iter().map(coordinate).collect();
-        Parameter { name: name.into(), values: values.to_vec(), structural, coordinates }
+        Parameter { name: name.into(), values: values.to_vec(), structural, grain, coordinates }
     }
 
     fn largest(&self) -> f64 {

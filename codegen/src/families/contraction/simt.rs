@@ -119,6 +119,7 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         atom: atoms::fma_f32(1).expect("invariant: the scalar row exists"),
         unroll: plan.unroll,
         prefetch: 0,
+        keep: None,
     };
     let staged: Vec<usize> = (1..tiles.len()).collect();
     let pipes =

@@ -162,6 +162,23 @@ impl Lowering<'_> {
         self.builder.prefetch(at);
     }
 
+    /// Asks for the memory of each element of a window of constant shape.
+    pub(super) fn ask_for_window(&mut self, shape: &[Index], src: &View) {
+        let extents: Vec<i64> = shape
+            .iter()
+            .map(|extent| extent.as_const().expect("invariant: prefetched windows are constant (verifier)"))
+            .collect();
+        let count: i64 = extents.iter().product();
+        for mut rest in 0..count {
+            let mut at = vec![Index::ZERO; extents.len()];
+            for (dim, extent) in extents.iter().enumerate().rev() {
+                at[dim] = Index::Const(rest % extent);
+                rest /= extent;
+            }
+            self.ask_for(&src.at(&at));
+        }
+    }
+
     pub(super) fn write(&mut self, view: &View, dim: usize, value: Value, mask: Option<Value>) {
         if let Some(slot) = self.registers_at(view, dim) {
             return self.builder.set(slot, value);

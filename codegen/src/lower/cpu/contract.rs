@@ -6,6 +6,15 @@ use crate::index::Index;
 use crate::lane::{BinOp, Value};
 use crate::tile::{Guard, View};
 
+/// What a contraction does beside multiplying.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'v> {
+    /// Steps of k that the vectors are asked for ahead.
+    pub steps: u64,
+    /// Where the vectors are written, too.
+    pub keep: Option<&'v View>,
+}
+
 impl Lowering<'_> {
     pub(super) fn contract(
         &mut self,
@@ -14,7 +23,7 @@ impl Lowering<'_> {
         [a, b]: [&View; 2],
         atom: &Atom,
         unroll: u64,
-        prefetch: u64,
+        beside: Beside,
     ) {
         let registers = self.registers[acc].clone().expect("invariant: accumulators are register tiles (verifier)");
         let lanes = u16::try_from(atom.shape.1).expect("invariant: atoms are narrow");
@@ -27,18 +36,25 @@ impl Lowering<'_> {
                 .map(|vector| {
                     let start = i64::try_from(vector).expect("invariant: few vectors") * i64::from(lanes);
                     let coord = Index::Const(start) + Index::Coord(1);
-                    let view = b.at(&[Index::ZERO, coord, k.clone()]);
+                    let at = [Index::ZERO, coord, k.clone()];
+                    let view = b.at(&at);
                     let left = columns - start;
                     let partial = (left < i64::from(lanes)).then(|| {
                         let guard = Guard { index: Index::Coord(1), bound: Index::Const(left) };
                         this.guard_mask(&guard, 1, lanes)
                     });
                     let mask = this.mask(&view, 1, lanes, partial);
-                    this.read(&view, 1, lanes, mask)
+                    let value = this.read(&view, 1, lanes, mask);
+                    if let Some(keep) = beside.keep {
+                        let panel = keep.at(&at);
+                        let mask = this.mask(&panel, 1, lanes, partial);
+                        this.write(&panel, 1, value, mask);
+                    }
+                    value
                 })
                 .collect();
-            if prefetch > 0 {
-                let later = k.clone() + Index::of(prefetch);
+            if beside.steps > 0 {
+                let later = k.clone() + Index::of(beside.steps);
                 for vector in 0..vectors {
                     let start = i64::try_from(vector).expect("invariant: few vectors") * i64::from(lanes);
                     this.ask_for(&b.at(&[Index::ZERO, Index::Const(start), later.clone()]));

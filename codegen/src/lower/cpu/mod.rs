@@ -26,6 +26,7 @@ use crate::lane::build::Builder;
 use crate::lane::matrix::Matrix;
 use crate::lane::{Array, BinOp, Builtin, CmpOp, Elem, Kernel as LaneKernel, Mem, Slot, Type, Value};
 use crate::tile::{Cond, Kernel, LoopKind, Place, Scalar, Space, Stmt, View};
+use contract::Beside;
 use walk::Work;
 
 /// Lowers a verified kernel.
@@ -168,11 +169,17 @@ impl Lowering<'_> {
                 let work = Work { shape, args, lets, stores, ahead: *ahead };
                 if folds.is_empty() { self.window(&work) } else { self.fold(&work, folds, *accumulators) }
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch } => match self.matrix_of(Place::Tile(*acc)) {
-                Some(blocks) => self.matrix_contract((&shape[2], blocks), [a, b], atom, *unroll, *prefetch),
-                None if atom.shape.2 > 1 => self.byte_sums(&shape[2], *acc, [a, b], atom, *unroll, *prefetch),
-                None => self.contract(shape, *acc, [a, b], atom, *unroll, *prefetch),
-            },
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep } => {
+                match self.matrix_of(Place::Tile(*acc)) {
+                    Some(blocks) => self.matrix_contract((&shape[2], blocks), [a, b], atom, *unroll, *prefetch),
+                    None if atom.shape.2 > 1 => self.byte_sums(&shape[2], *acc, [a, b], atom, *unroll, *prefetch),
+                    None => {
+                        let beside = Beside { steps: *prefetch, keep: keep.as_ref() };
+                        self.contract(shape, *acc, [a, b], atom, *unroll, beside);
+                    }
+                }
+            }
+            Stmt::Prefetch { shape, src } => self.ask_for_window(shape, src),
             Stmt::Pipe { .. } => {}
         }
     }
@@ -364,7 +371,8 @@ fn is_used(stmts: &[Stmt], tile: usize) -> bool {
         Stmt::Sweep { args, stores, folds, .. } => {
             args.iter().any(is) || stores.iter().any(|(view, _)| is(view)) || folds.iter().any(|fold| is(&fold.into))
         }
-        Stmt::Contract { acc, a, b, .. } => *acc == tile || is(a) || is(b),
+        Stmt::Contract { acc, a, b, keep, .. } => *acc == tile || is(a) || is(b) || keep.as_ref().is_some_and(is),
+        Stmt::Prefetch { src, .. } => is(src),
         Stmt::Pipe { .. } => false,
     })
 }

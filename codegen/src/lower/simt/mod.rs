@@ -224,6 +224,8 @@ impl Scope<'_> {
             }
             Stmt::Map { shape, dst, args, expr } => self.map(b, shape, dst, args, expr),
             Stmt::Sweep { .. } => Err(self.unsupported("a sweep")),
+            Stmt::Contract { keep: Some(_), .. } => Err(self.unsupported("a factor that is packed on the way")),
+            Stmt::Prefetch { .. } => Ok(()),
             Stmt::Contract { shape, acc, a, b: right, unroll, .. } => {
                 contract::lower(self, b, shape, *acc, a, right, *unroll)
             }

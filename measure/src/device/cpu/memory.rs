@@ -10,7 +10,7 @@ use crate::device::{Failure, Placement};
 /// What the bytes around a guarded region hold.
 const CANARY: u8 = 0xC9;
 /// From this size on, huge pages are asked for.
-const HUGE_FROM: usize = 4 << 20;
+const HUGE_FROM: usize = 1 << 20;
 const HUGE: usize = 2 << 20;
 
 /// A block of memory with unreadable pages on both sides.
@@ -43,7 +43,7 @@ impl Region {
         };
         // SAFETY: `sysconf` only reads.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        let huge = len >= HUGE_FROM && matches!(placement, Placement::Plain { .. });
+        let huge = len >= HUGE_FROM;
         let step = if huge { HUGE.max(align) } else { page.max(align) };
         // One page before and after, a page of room for the offset, and room to align the start.
         let body = len.checked_add(page).map(|n| n.next_multiple_of(step));

@@ -1,7 +1,7 @@
 //! Kernels of the processor against every peer on the whole suite: `./dev check cpu`.
 //!
-//! Each line is tuned for 30 seconds, then timed beside the peers (the joint table, `tests/peers/table`). The whole list
-//! takes two hours; `--only TEXT` tunes the lines of the chosen bars alone. `CHECK_CPU_DB=FILE` keeps the database, and
+//! Each line is tuned for 30 seconds (`CHECK_CPU_TIME=10` for less), then timed beside the peers (the joint table, `tests/peers/table`). The whole list
+//! takes an hour and a half, half of it with 10 seconds; `--only TEXT` tunes the lines of the chosen bars alone. `CHECK_CPU_DB=FILE` keeps the database, and
 //! lines that it has answers for are not tuned again. A bar is missed only when the upper end of its 95 % interval lies
 //! below it; a line without a kernel misses its bars with the reason.
 

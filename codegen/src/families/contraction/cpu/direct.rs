@@ -44,7 +44,9 @@ pub(super) fn build(
     let phase = match weights_pack {
         Pack::Ahead => Phase::Prepack,
         Pack::Panel => Phase::Run,
-        Pack::None => return Err(LowerError::Schedule { why: "form=direct needs packed weights".into() }),
+        Pack::None | Pack::Fused => {
+            return Err(LowerError::Schedule { why: "form=direct needs weights that are packed before".into() });
+        }
     };
     let padded = image.height.bound.or(image.width.bound).is_some();
     if image_pack == Pack::None && (padded || schedule.tail == Tail::Masked) {
@@ -368,6 +370,7 @@ impl Family<'_> {
             atom: self.atom,
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
+            keep: None,
         }
     }
 

@@ -14,6 +14,7 @@ use search_space::families::contraction::cpu::{CpuSchedule, LoopAxis, Pack, Para
 use search_space::families::contraction::{ContractionView, OperandMap};
 
 use super::packed::Packed;
+use super::parts::Parts;
 use super::signed;
 use crate::atoms::Atom;
 use crate::families::contraction::{Names, Point, buffers, element, epilogue};
@@ -23,6 +24,9 @@ use crate::layout::{Distribution, Layout};
 use crate::tile::{
     Access, BinaryOp, Buffer, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View,
 };
+
+/// Bytes of a line of the caches.
+const LINE_BYTES: u64 = 64;
 
 /// Builds the program.
 pub(super) fn build(view: &ContractionView, schedule: CpuSchedule, atom: Atom) -> Program {
@@ -36,6 +40,15 @@ enum Panels {
     Block(usize),
     /// In a buffer that a kernel of the prepack phase filled.
     Ahead(usize, Packed),
+}
+
+/// How a register tile gets the vectors of its columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    /// From where the schedule has them.
+    Found,
+    /// From the operand, into the panel.
+    Fused,
 }
 
 /// One dimension of the product: its extent, register tile and cache block.
@@ -68,6 +81,8 @@ struct Family<'a> {
     buffers: Vec<Buffer>,
     rows_packed: Option<Panels>,
     cols_packed: Option<Panels>,
+    /// Partial sums and their buffer, where the cores share the reduction.
+    parts: Option<(usize, Parts)>,
 }
 
 /// What is known inside the loops opened so far.
@@ -123,6 +138,7 @@ impl<'a> Family<'a> {
             buffers: buffers(view),
             rows_packed: None,
             cols_packed: None,
+            parts: None,
         }
     }
 
@@ -130,8 +146,31 @@ impl<'a> Family<'a> {
         let mut program = Program { kernels: Vec::new(), workspace_bytes: Vec::new() };
         self.rows_packed = self.panels(true, &mut program);
         self.cols_packed = self.panels(false, &mut program);
+        self.parts = self.parts(&mut program);
+        let sum = self
+            .parts
+            .as_ref()
+            .map(|(_, parts)| parts.kernel(self.view, &|batch, row, col| self.point(batch, row, col, Index::ZERO)));
         program.kernels.push(self.kernel());
+        program.kernels.extend(sum);
         program
+    }
+
+    fn parts(&mut self, program: &mut Program) -> Option<(usize, Parts)> {
+        if self.schedule.par != Parallel::K {
+            return None;
+        }
+        let parts = Parts {
+            workspace: program.workspace_bytes.len(),
+            count: self.k.div_ceil(self.schedule.kc),
+            batch: self.view.batch.extent(),
+            rows: self.rows.extent,
+            cols: self.cols.extent,
+            dtype: self.atom.acc,
+        };
+        program.workspace_bytes.push(parts.bytes());
+        self.buffers.push(parts.buffer(Access::Write));
+        Some((self.buffers.len() - 1, parts))
     }
 
     /// Makes room for the panels of an operand: a scratch tile, or a workspace buffer and the kernel that fills it.
@@ -144,7 +183,7 @@ impl<'a> Family<'a> {
         let dim = if rows { &self.rows } else { &self.cols };
         match pack {
             Pack::None => None,
-            Pack::Panel => {
+            Pack::Panel | Pack::Fused => {
                 let shape = vec![blocks, self.schedule.kc.min(self.k), dim.tile];
                 let space = Space::Scratch(Layout::row_major(&shape, 0));
                 self.tiles.push(Tile { name: name.into(), shape, dtype: self.atom.acc, space });
@@ -217,10 +256,9 @@ impl<'a> Family<'a> {
         let (name, extent, parallel) = match axis {
             LoopAxis::Rows => ("ic", self.rows.blocks(), Parallel::Rows),
             LoopAxis::Cols => ("jc", self.cols.blocks(), Parallel::Cols),
-            LoopAxis::K => ("pc", self.k.div_ceil(self.schedule.kc), Parallel::None),
+            LoopAxis::K => ("pc", self.k.div_ceil(self.schedule.kc), Parallel::K),
         };
-        let spread = parallel != Parallel::None && self.schedule.par == parallel;
-        let kind = if spread { LoopKind::Cores } else { LoopKind::Serial };
+        let kind = if self.schedule.par == parallel { LoopKind::Cores } else { LoopKind::Serial };
         self.open(name, extent, kind, |family, at| {
             let mut inner = blocks.clone();
             match axis {
@@ -232,6 +270,7 @@ impl<'a> Family<'a> {
             // Each operand is packed as soon as its block is known.
             if let (Some(col), Some(k), Some(Panels::Block(tile))) = (&inner.col, &inner.k, &family.cols_packed)
                 && axis != LoopAxis::Rows
+                && family.schedule.pack_b != Pack::Fused
             {
                 stmts.push(family.pack(*tile, &inner, k, col, false));
             }
@@ -357,9 +396,10 @@ impl<'a> Family<'a> {
         let step = at_k.clone() * Index::of(self.schedule.kc) + Index::Coord(2);
         let row_at = row.start.clone() + Index::Coord(0);
         let col_at = col.start.clone() + Index::Coord(1);
-        let factor = |rows: bool| {
+        let factor = |rows: bool, packed: bool| {
             let (piece, position, coord) = if rows { (row, &row_at, 0) } else { (col, &col_at, 1) };
             match if rows { &self.rows_packed } else { &self.cols_packed } {
+                _ if !packed => {}
                 None => {}
                 Some(Panels::Block(tile)) => {
                     let index = vec![piece.panel.clone(), Index::Coord(2), Index::Coord(coord)];
@@ -383,18 +423,50 @@ impl<'a> Family<'a> {
             }
             View { place: Place::Buffer(map.operand), index: vec![index], guards }
         };
-        let contract = Stmt::Contract {
+        // A panel that was just packed is near.
+        let fused = self.schedule.pack_b == Pack::Fused;
+        let contract = |columns: Columns| Stmt::Contract {
             shape: [Index::of(row.size), Index::of(col.size), self.steps_of_k(&at_k)],
             acc,
-            a: factor(true),
-            b: factor(false),
+            a: factor(true, true),
+            b: factor(false, columns == Columns::Found),
             atom: self.atom,
             unroll: self.schedule.ku,
-            prefetch: 0,
+            prefetch: if fused == (columns == Columns::Fused) { self.schedule.pf } else { 0 },
+            keep: (columns == Columns::Fused).then(|| factor(false, true)),
         };
-        let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }, contract];
+        let mut stmts = self.prefetch_partial(blocks, row, col);
+        stmts.push(Stmt::Fill { tile: acc, value: 0.0 });
+        // A smaller tile is never the first.
+        if self.schedule.pack_b == Pack::Fused && row.size == self.rows.tile {
+            let first = Cond::Eq(row.start.clone(), Index::ZERO);
+            let (then, otherwise) = (vec![contract(Columns::Fused)], vec![contract(Columns::Found)]);
+            stmts.push(Stmt::If { cond: first, then, otherwise });
+        } else {
+            stmts.push(contract(Columns::Found));
+        }
         stmts.extend(self.store(blocks, acc, row, col, &at_k));
         stmts
+    }
+
+    /// Asks for the partial sums that the tile is added to, which the other tiles have driven from the nearer caches.
+    fn prefetch_partial(&self, blocks: &Blocks, row: &Piece, col: &Piece) -> Vec<Stmt> {
+        let dtype = self.view.workload.operands[self.view.out.operand].dtype;
+        let line = i64::try_from(LINE_BYTES / dtype.bytes()).expect("invariant: a line is small");
+        let columns = if self.schedule.vec == VectorAxis::N { &self.view.n } else { &self.view.m };
+        let once = self.k.div_ceil(self.schedule.kc) == 1 || self.parts.is_some();
+        if once || self.view.linear(&self.view.out, columns) != Some(1) {
+            return Vec::new();
+        }
+        let row_at = row.start.clone() + Index::Coord(0);
+        let col_at = col.start.clone() + Index::Coord(1) * Index::Const(line);
+        let point = self.point(blocks.batch(), row_at, col_at, Index::ZERO);
+        let (index, _) = element(self.view, &self.view.out, &point);
+        let src = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards: Vec::new() };
+        vec![Stmt::Prefetch {
+            shape: vec![Index::of(row.size), Index::of(col.size.div_ceil(LINE_BYTES / dtype.bytes()))],
+            src,
+        }]
     }
 
     /// `out = epilogue(acc)`; with k in several blocks the output holds the partial sums in between.
@@ -402,14 +474,21 @@ impl<'a> Family<'a> {
         let row_at = row.start.clone() + Index::Coord(0);
         let col_at = col.start.clone() + Index::Coord(1);
         let point = self.point(blocks.batch(), row_at.clone(), col_at.clone(), Index::ZERO);
-        let (index, mut guards) = element(self.view, &self.view.out, &point);
-        for (piece, position, dim) in [(row, row_at, &self.rows), (col, col_at, &self.cols)] {
+        let (index, out_guards) = element(self.view, &self.view.out, &point);
+        let mut guards = Vec::new();
+        for (piece, position, dim) in [(row, &row_at, &self.rows), (col, &col_at, &self.cols)] {
             if piece.guarded {
-                guards.push(Guard { index: position, bound: Index::of(dim.extent) });
+                guards.push(Guard { index: position.clone(), bound: Index::of(dim.extent) });
             }
         }
-        let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let acc = View { place: Place::Tile(acc), index: vec![Index::Coord(0), Index::Coord(1)], guards: Vec::new() };
+        if let Some((buffer, parts)) = &self.parts {
+            let mut dst = parts.view(*buffer, at_k.clone(), blocks.batch(), row_at, col_at);
+            dst.guards = guards;
+            return vec![Stmt::Copy { shape: vec![Index::of(row.size), Index::of(col.size)], dst, src: acc }];
+        }
+        guards.splice(0..0, out_guards);
+        let out = View { place: Place::Buffer(self.view.out.operand), index: vec![index], guards };
         let shape = vec![Index::of(row.size), Index::of(col.size)];
         let write = |args, lets, expr| store(shape.clone(), out.clone(), args, lets, expr);
         // In the first block of k there is no partial sum yet: the guard makes it read as zero.

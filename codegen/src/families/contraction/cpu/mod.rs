@@ -8,12 +8,13 @@ mod dots;
 mod filtering;
 mod gemm;
 mod packed;
+mod parts;
 mod stencil;
 mod tiled;
 mod window;
 mod winograd;
 
-use search_space::families::contraction::cpu::{CpuSchedule, Form};
+use search_space::families::contraction::cpu::{CpuSchedule, Form, Parallel};
 use search_space::families::contraction::{self, ContractionView};
 use search_space::workload::DType;
 use search_space::{Schedule, Target};
@@ -46,7 +47,8 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         let why = format!("this form has no sums in {}; gemm has", acc.as_str());
         return Err(LowerError::Schedule { why });
     }
-    if schedule.kc < view.k.extent() && !view.holds_sums() {
+    // Those of split-K lie in a workspace of their own.
+    if schedule.kc < view.k.extent() && !view.holds_sums() && schedule.par != Parallel::K {
         let why = format!("kc={} would round partial sums to the output's type", schedule.kc);
         return Err(LowerError::Schedule { why });
     }

@@ -400,6 +400,7 @@ impl<'a> Family<'a> {
             atom: self.atom,
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
+            keep: None,
         };
         let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }, contract];
         stmts.extend(self.store(at, acc, row, col));

@@ -52,7 +52,7 @@ pub(super) fn build(
     let phase = match weights_pack {
         Pack::Ahead => Phase::Prepack,
         Pack::Panel => Phase::Run,
-        Pack::None => return Err(refused("needs packed weights")),
+        Pack::None | Pack::Fused => return Err(refused("needs weights that are packed before")),
     };
     if image_pack != Pack::Panel {
         return Err(refused("needs a packed image"));
@@ -333,6 +333,7 @@ impl Family<'_> {
             atom: self.atom,
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
+            keep: None,
         };
         let product = vec![point.clone(), tile, Index::Coord(1)];
         let copy = Stmt::Copy {

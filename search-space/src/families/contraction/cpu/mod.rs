@@ -4,6 +4,7 @@
 //! n is `cols`. All sizes count elements. A convolution may also be computed without making a matrix of its image:
 //! [`Form`] says how.
 
+mod blocking;
 mod matrix;
 mod space;
 
@@ -38,6 +39,9 @@ pub enum Pack {
     None,
     /// Copied at each call.
     Panel,
+    /// Copied at each call by the first row of register tiles, which reads the operand in place; of the column operand
+    /// of [`Form::Gemm`].
+    Fused,
     /// Copied once by a kernel of the prepack phase; for operands whose layout is free.
     Ahead,
 }
@@ -75,6 +79,8 @@ pub enum Parallel {
     Cols,
     /// Batch.
     Batch,
+    /// Blocks of k, whose sums are added up by a second kernel (split-K); of [`Form::Gemm`].
+    K,
 }
 
 /// A cache-level loop.
@@ -124,7 +130,7 @@ pub struct CpuSchedule {
     pub pack_b: Pack,
     /// Steps of k per iteration of the innermost loop.
     pub ku: u64,
-    /// Steps of k that packed factors are asked for ahead; 0 is not at all.
+    /// Steps of k that factors are asked for ahead, of [`Form::Gemm`] the columns; 0 is not at all.
     pub pf: u64,
     /// Edges.
     pub tail: Tail,
@@ -188,6 +194,7 @@ impl CpuSchedule {
                 "rows" => Parallel::Rows,
                 "cols" => Parallel::Cols,
                 "batch" => Parallel::Batch,
+                "k" => Parallel::K,
                 other => return Err(unknown("par", other)),
             },
         })
@@ -213,6 +220,7 @@ fn packed(name: &str, value: &str) -> Result<Pack, String> {
     match value {
         "none" => Ok(Pack::None),
         "panel" => Ok(Pack::Panel),
+        "fused" => Ok(Pack::Fused),
         "ahead" => Ok(Pack::Ahead),
         other => Err(format!("{name}={other} is not known")),
     }

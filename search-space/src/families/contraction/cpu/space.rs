@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::blocking::{Blocking, STREAM_ROWS};
 use super::{ORDERS, matrix};
 use crate::families::contraction::image::ImageView;
 use crate::families::contraction::{ContractionView, closest};
@@ -20,6 +21,9 @@ const PACK_COLS_PER_L2: u64 = 32;
 const PACK_IMAGE_PER_L2: u64 = 8;
 /// Largest block of transformed tiles, in the same unit.
 const PACK_TILES_PER_L2: u64 = 4;
+/// Largest workspace of partial sums, in the same unit, and most parts.
+const PARTS_PER_L2: u64 = 8;
+const MOST_PARTS: u64 = 16;
 /// Steps of k that weights beyond the second-level cache are asked for ahead.
 const STREAMED_AHEAD: i64 = 32;
 /// Rows of a block of a stencil.
@@ -67,25 +71,26 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         space.param("th", 1..=4);
     }
     space.param("nv", [1, 2, 3, 4, 5, 6, 8]);
-    space.param("mt", ladder(longest));
-    space.param("nt", ladder(longest));
+    space.param("mt", ladder(longest)).grain("mt");
+    space.param("nt", ladder(longest)).grain("nt");
     space.param("kc", steps(k));
     space.names("order", &ORDERS);
     for (name, map) in [("pack_a", &view.a), ("pack_b", &view.b)] {
-        let values: &[&str] = if view.is_free(map) { &["none", "panel", "ahead"] } else { &["none", "panel"] };
-        space.names(name, values).structural(name);
+        let fused = (name == "pack_b").then_some("fused");
+        let ahead = view.is_free(map).then_some("ahead");
+        let values: Vec<&str> = ["none", "panel"].into_iter().chain(fused).chain(ahead).collect();
+        space.names(name, &values).structural(name);
     }
     let channels = image.as_ref().map(|image| image.channels.extent()).filter(|&channels| channels <= SHORT);
     let mut unroll = vec![1, 2, 4, 8];
     unroll.extend(channels.map(signed).filter(|channels| !unroll.contains(channels)));
     space.param("ku", unroll);
-    let ahead = [(whole, [0, 1, 2, 4].as_slice()), (image.is_some(), [0, 4, 8, 16, 32, 64].as_slice())];
+    let ahead: [(bool, &[i64]); 3] =
+        [(true, &[0, 4, 8, 16]), (whole, &[0, 1, 2, 4]), (image.is_some(), &[0, 4, 8, 16, 32, 64])];
     let ahead: BTreeSet<i64> = ahead.iter().filter(|(here, _)| *here).flat_map(|(_, steps)| *steps).copied().collect();
-    if !ahead.is_empty() {
-        space.param("pf", ahead);
-    }
+    space.param("pf", ahead);
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
-    space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch"] } else { &["-"] });
+    space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch", "k"] } else { &["-"] });
 
     let plain = if whole { "form != 'tile' && form != 'bytes' => " } else { "" };
     space.require("registers", &format!("{plain}mr*nv + nv + 1 <= {}", limits.vector_registers));
@@ -99,14 +104,16 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     if bytes {
         matrix::bytes(&mut space, view, limits);
     }
-    if whole {
-        space.require("plain", "form in ['gemm', 'dots'] => pf == 0");
+    if formed {
+        space.require("fused_product", "pack_b == 'fused' => form == 'gemm'");
     }
     if image.is_some() {
         space.require("one_row", "form in ['tile', 'bytes'] => th == 1");
     }
     if !view.holds_sums() {
-        space.require("whole_sums", &format!("kc >= {k}"));
+        // Partial sums of split-K lie in a workspace, others in the output.
+        let parts = if target.key.threads > 1 { " || par == 'k'" } else { "" };
+        space.require("whole_sums", &format!("kc >= {k}{parts}"));
     }
     if let Some(image) = &image {
         direct(&mut space, view, image, limits.vector_registers);
@@ -120,7 +127,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     let cache = |factor: u64| limits.l2_bytes * factor / 4;
     let product = if formed { "form == 'gemm' && " } else { "" };
     space.require("rows_fit", &format!("{product}pack_a == 'panel' => mt*mr*kc <= {}", cache(PACK_ROWS_PER_L2)));
-    space.require("cols_fit", &format!("{product}pack_b == 'panel' => nt*(nv*vw)*kc <= {}", cache(PACK_COLS_PER_L2)));
+    space.require(
+        "cols_fit",
+        &format!("{product}pack_b in ['panel', 'fused'] => nt*(nv*vw)*kc <= {}", cache(PACK_COLS_PER_L2)),
+    );
     if let Some(image) = &image {
         let (height, width) = (&image.height, &image.width);
         let rows = format!("((th*mt - 1)*{} + {})", height.stride, (height.taps - 1) * height.dilation + 1);
@@ -134,6 +144,14 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     if view.batch.extent() == 1 && target.key.threads > 1 {
         space.require("par_batch", "par != 'batch'");
     }
+    if target.key.threads > 1 {
+        let form = if formed { "form == 'gemm' && " } else { "" };
+        let order = "order in ['pij.ji', 'pij.ij', 'pji.ji', 'pji.ij']";
+        space.require("parts", &format!("par == 'k' => {form}{order} && kc < {k} && ceildiv({k}, kc) <= {MOST_PARTS}"));
+        let sums = m.saturating_mul(n).saturating_mul(view.batch.extent());
+        let room = limits.l2_bytes * PARTS_PER_L2 / 4;
+        space.require("parts_fit", &format!("par == 'k' => ceildiv({k}, kc)*{} <= {room}", sums.min(1 << 40)));
+    }
     let mut space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     if let Some(image) = image.as_ref().filter(|image| view.has_winograd(image)) {
         let starts = [2, 4].map(|outputs| start_winograd(view, image, target, &space, outputs));
@@ -142,6 +160,10 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
     if view.has_dots() {
         let start = default_dots(view, target, &space);
         space.start_from([start]);
+    }
+    if image.is_none() && !whole {
+        let starts = starts_product(view, target, &space);
+        space.start_from(starts);
     }
     let default = match &image {
         Some(image) if view.is_stencil(image) => {
@@ -167,8 +189,12 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool, image: bo
             space.require(format!("{name}_{vec}"), &format!("{form}vec == '{vec}' => ({rule})"));
         };
         if image {
-            on("plain", "th == 1 && pf == 0".into());
+            on("plain", "th == 1".into());
         }
+        // Panels that were just packed are near.
+        on("columns_ahead", "pf == 0 || pf >= 4 && pf < kc && pack_b != 'panel'".into());
+        // The first row of tiles comes first, and its core is the one that reads its panels.
+        on("fused", "pack_b == 'fused' => order in ['jpi.ji', 'pji.ji'] && par != 'rows'".into());
         // No register tile or cache block begins beyond the end.
         on("rows_used", format!("mr <= {rows} && (mt - 1)*mr < {rows}"));
         on("cols_used", format!("(nv - 1)*vw < {cols} && (nt - 1)*(nv*vw) < {cols}"));
@@ -190,7 +216,7 @@ fn gemm(space: &mut SpaceBuilder, view: &ContractionView, forms: bool, image: bo
         }
         let contiguous = view.linear(col_map, col_group) == Some(1) || cols == 1;
         if !(contiguous && view.linear(col_map, &view.k).is_some()) {
-            on("cols_packed", "pack_b != 'none'".into());
+            on("cols_packed", "pack_b in ['panel', 'ahead']".into());
         }
     }
 }
@@ -204,9 +230,7 @@ fn dots(space: &mut SpaceBuilder, view: &ContractionView, image: bool) {
     on("rows_used", format!("vec == 'n' && mr <= {m} || vec == 'm' && mr <= {n}"));
     on("unblocked", format!("nv == 1 && mt == 1 && nt == 1 && kc == {k} && order == 'jpi.ji' && tail == '-'"));
     on("in_place", "pack_a == 'none' && pack_b == 'none'".into());
-    if image {
-        on("one_row", "th == 1 && pf == 0".into());
-    }
+    on("one_row", if image { "th == 1 && pf == 0" } else { "pf == 0" }.into());
 }
 
 /// The constraints of the direct form: rows are pixels, columns are output channels.
@@ -282,38 +306,21 @@ fn stencil(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) 
 
 /// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
 fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
-    let (m, n, k) = view.extents();
-    let wide = target.limits.vector_registers >= 32;
+    let (m, n, _) = view.extents();
     let lanes = target.limits.vector_bytes / 4;
     // A product with fewer columns than a vector has elements wastes them, unless vectors run along k.
     if view.has_dots() && m.min(n) < lanes {
         return default_dots(view, target, space);
     }
-    // A block of packed rows in a quarter of the second-level cache, over as many steps as pay for adding to the output.
-    let (rows, depth) = if wide { (6, k.min(512)) } else { (4, k.min(256)) };
-    let tiles = (target.limits.l2_bytes / 16 / (rows * depth).max(1)).max(1);
-    // Two blocks for each core that takes part, where there are that many rows.
-    let tiles = match target.key.threads {
-        1 => tiles,
-        threads => tiles.min((m / (rows * threads * 2)).max(1)),
-    };
-    let wish: [(&str, Value); 14] = [
-        ("form", "gemm".into()),
-        ("vec", "n".into()),
-        ("vw", signed(target.limits.vector_bytes / 4).into()),
-        ("mr", signed(rows).into()),
-        ("nv", if wide { 4 } else { 2 }.into()),
-        ("mt", signed(tiles).into()),
-        ("nt", 16.into()),
-        ("kc", signed(depth).into()),
-        ("order", "jpi.ji".into()),
-        ("pack_a", "panel".into()),
-        ("pack_b", "panel".into()),
-        ("ku", 4.into()),
-        ("tail", "separate".into()),
-        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
-    ];
-    closest(space, &wish)
+    let plan = if m <= STREAM_ROWS { Blocking::streamed(view, target) } else { Blocking::fused(view, target) };
+    closest(space, &plan.wish(view, target))
+}
+
+/// Other blockings of a product that a search begins from.
+fn starts_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Vec<Schedule> {
+    [Blocking::fused, Blocking::streamed, Blocking::in_place, Blocking::packed]
+        .map(|blocking| closest(space, &blocking(view, target).wish(view, target)))
+        .into()
 }
 
 /// Eight rows at once, vectors along k.
@@ -495,7 +502,7 @@ mod tests {
             ),
         ] {
             let plan = planned(&workload.unwrap());
-            for name in ["form", "th", "pf"] {
+            for name in ["form", "th"] {
                 assert_eq!(plan.space.position(name).is_some(), forms, "{name}");
             }
         }
