@@ -1,20 +1,61 @@
-//! Blockings of a matrix product that searches begin with.
+//! Blockings of a matrix product: its default and what else a search begins with.
 
 use super::space::signed;
-use crate::families::contraction::{ContractionView, OperandMap};
-use crate::schedule::Value;
+use crate::families::contraction::{ContractionView, OperandMap, closest};
+use crate::schedule::{Schedule, Value};
+use crate::space::ParameterSpace;
 use crate::target::Target;
 
 /// Products with at most so many rows read each element of the columns for so little arithmetic that copying them does
 /// not pay.
-pub(super) const STREAM_ROWS: u64 = 64;
+const STREAM_ROWS: u64 = 64;
 
 /// Steps of k that pay for adding up parts.
 const LEAST_PART: u64 = 64;
 
+/// The default of a product: a blocking brought into the space by [`ParameterSpace::nearest`].
+pub(super) fn default(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
+    let (m, n, _) = view.extents();
+    let lanes = target.limits.vector_bytes / 4;
+    // A product with fewer columns than a vector has elements wastes them, unless vectors run along k.
+    if view.has_dots() && m.min(n) < lanes {
+        return default_dots(view, target, space);
+    }
+    let plan = if m <= STREAM_ROWS { Blocking::streamed(view, target) } else { Blocking::fused(view, target) };
+    closest(space, &plan.wish(view, target))
+}
+
+/// Other blockings of a product that a search begins from.
+pub(super) fn starts(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Vec<Schedule> {
+    [Blocking::fused, Blocking::streamed, Blocking::in_place, Blocking::packed]
+        .map(|blocking| closest(space, &blocking(view, target).wish(view, target)))
+        .into()
+}
+
+/// Eight rows at once, vectors along k.
+pub(super) fn default_dots(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
+    let (m, n, k) = view.extents();
+    let wish: [(&str, Value); 13] = [
+        ("form", "dots".into()),
+        ("vec", if m >= n { "n" } else { "m" }.into()),
+        ("vw", signed(target.limits.vector_bytes / 4).into()),
+        ("mr", 8.into()),
+        ("nv", 1.into()),
+        ("mt", 1.into()),
+        ("nt", 1.into()),
+        ("kc", signed(k).into()),
+        ("order", "jpi.ji".into()),
+        ("pack_a", "none".into()),
+        ("ku", 4.into()),
+        ("tail", "-".into()),
+        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
+    ];
+    closest(space, &wish)
+}
+
 /// A register tile with its cache blocks; `rows` and `cols` are tiles of a block.
 #[derive(Clone, Debug)]
-pub(super) struct Blocking {
+struct Blocking {
     mr: u64,
     nv: u64,
     rows: u64,
@@ -30,7 +71,7 @@ pub(super) struct Blocking {
 impl Blocking {
     /// All of k at once as far as the panels of a block stay in the second-level cache, the columns packed by the first
     /// row of tiles.
-    pub(super) fn fused(view: &ContractionView, target: &Target) -> Blocking {
+    fn fused(view: &ContractionView, target: &Target) -> Blocking {
         let (m, _, k) = view.extents();
         let (mr, nv, most) = if wide(target) { (6, 4, 1024) } else { (4, 2, 256) };
         let kc = equal(k, most);
@@ -41,7 +82,7 @@ impl Blocking {
     }
 
     /// Both sides packed, in blocks of a quarter of the second-level cache.
-    pub(super) fn packed(view: &ContractionView, target: &Target) -> Blocking {
+    fn packed(view: &ContractionView, target: &Target) -> Blocking {
         let (_, _, k) = view.extents();
         let (mr, nv, most) = if wide(target) { (6, 4, 512) } else { (4, 2, 256) };
         let kc = equal(k, most);
@@ -50,7 +91,7 @@ impl Blocking {
     }
 
     /// Columns read in place, over so few steps of k that their rows stay in the translation buffer.
-    pub(super) fn in_place(view: &ContractionView, target: &Target) -> Blocking {
+    fn in_place(view: &ContractionView, target: &Target) -> Blocking {
         let (m, _, k) = view.extents();
         let (mr, nv) = if wide(target) { (8, 3) } else { (4, 2) };
         Blocking {
@@ -68,7 +109,7 @@ impl Blocking {
 
     /// For few rows: a few rows of the columns' operand at a time, from end to end, asked for ahead; the sums stay in
     /// the second-level cache.
-    pub(super) fn streamed(view: &ContractionView, target: &Target) -> Blocking {
+    fn streamed(view: &ContractionView, target: &Target) -> Blocking {
         let (m, _, k) = view.extents();
         let (most, nv) = if wide(target) { (9, 3) } else { (5, 2) };
         let mr = equal(m, most);
@@ -87,7 +128,7 @@ impl Blocking {
     }
 
     /// The schedule to come close to.
-    pub(super) fn wish(&self, view: &ContractionView, target: &Target) -> Vec<(&'static str, Value)> {
+    fn wish(&self, view: &ContractionView, target: &Target) -> Vec<(&'static str, Value)> {
         let (m, n, k) = view.extents();
         let readable =
             |map: &OperandMap, group| view.linear(map, group).is_some() && view.linear(map, &view.k).is_some();

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::blocking::{Blocking, STREAM_ROWS};
-use super::{ORDERS, matrix};
+use super::{ORDERS, blocking, matrix};
 use crate::families::contraction::image::ImageView;
 use crate::families::contraction::{ContractionView, closest};
 use crate::families::{SchedulePlan, Unsupported};
@@ -158,11 +157,11 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         space.start_from(starts);
     }
     if view.has_dots() {
-        let start = default_dots(view, target, &space);
+        let start = blocking::default_dots(view, target, &space);
         space.start_from([start]);
     }
     if image.is_none() && !whole {
-        let starts = starts_product(view, target, &space);
+        let starts = blocking::starts(view, target, &space);
         space.start_from(starts);
     }
     let default = match &image {
@@ -172,7 +171,7 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         }
         Some(image) => default_direct(view, image, target, &space),
         None if whole => matrix::default(view, target, tile, &space),
-        None => default_product(view, target, &space),
+        None => blocking::default(view, target, &space),
     };
     Ok(SchedulePlan { space, default })
 }
@@ -302,46 +301,6 @@ fn stencil(space: &mut SpaceBuilder, view: &ContractionView, image: &ImageView) 
     let k = view.k.extent();
     on("unblocked", format!("vw == 1 && mr == 1 && th == 1 && nv == 1 && nt == 1 && kc == {k} && ku == 1 && pf == 0"));
     on("plain", "vec == 'n' && order == 'jpi.ji' && pack_a == 'none' && pack_b == 'none' && tail == '-'".into());
-}
-
-/// A textbook blocking brought into the space by [`crate::space::ParameterSpace::nearest`].
-fn default_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
-    let (m, n, _) = view.extents();
-    let lanes = target.limits.vector_bytes / 4;
-    // A product with fewer columns than a vector has elements wastes them, unless vectors run along k.
-    if view.has_dots() && m.min(n) < lanes {
-        return default_dots(view, target, space);
-    }
-    let plan = if m <= STREAM_ROWS { Blocking::streamed(view, target) } else { Blocking::fused(view, target) };
-    closest(space, &plan.wish(view, target))
-}
-
-/// Other blockings of a product that a search begins from.
-fn starts_product(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Vec<Schedule> {
-    [Blocking::fused, Blocking::streamed, Blocking::in_place, Blocking::packed]
-        .map(|blocking| closest(space, &blocking(view, target).wish(view, target)))
-        .into()
-}
-
-/// Eight rows at once, vectors along k.
-fn default_dots(view: &ContractionView, target: &Target, space: &ParameterSpace) -> Schedule {
-    let (m, n, k) = view.extents();
-    let wish: [(&str, Value); 13] = [
-        ("form", "dots".into()),
-        ("vec", if m >= n { "n" } else { "m" }.into()),
-        ("vw", signed(target.limits.vector_bytes / 4).into()),
-        ("mr", 8.into()),
-        ("nv", 1.into()),
-        ("mt", 1.into()),
-        ("nt", 1.into()),
-        ("kc", signed(k).into()),
-        ("order", "jpi.ji".into()),
-        ("pack_a", "none".into()),
-        ("ku", 4.into()),
-        ("tail", "-".into()),
-        ("par", if target.key.threads > 1 { "rows" } else { "-" }.into()),
-    ];
-    closest(space, &wish)
 }
 
 /// Where a search of a Winograd form begins: two vectors of channels and as many tiles as registers are left, over as
