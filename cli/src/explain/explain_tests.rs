@@ -171,7 +171,7 @@ fn weak_models_and_left_out_rows_are_said() {
     let found = made.explain(observations).unwrap();
     assert_eq!((found.schedules, found.foreign), (40, 1));
     let text = found.warnings.join("\n");
-    assert!(text.contains("are few for 12 parameters"), "{text}");
+    assert!(text.contains("are few for 13 parameters"), "{text}");
     assert!(text.contains("predictions are guesses"), "{text}");
     assert!(text.contains("1 stored schedules are not in this build's space"), "{text}");
     assert!(lines(&found, 1).iter().any(|line| line.starts_with("  warning   ")));
