@@ -28,6 +28,9 @@ pub struct RowsSchedule {
     pub block: u64,
     /// Independent partial results of each reduction.
     pub accumulators: u64,
+    /// How many groups (or blocks of columns) ahead of the one whose input is read for the last time the memory of the
+    /// input is asked for; 0 asks for none.
+    pub ahead: u64,
     /// Layer norm.
     pub moments: Moments,
     /// Whether exponentials may be short.
@@ -48,10 +51,14 @@ impl RowsSchedule {
     /// # Errors
     /// The parameter that is missing or has no meaning.
     pub fn read(schedule: &Schedule) -> Result<RowsSchedule, String> {
+        // Schedules that do not say ask for nothing.
+        let ahead = schedule.get("ahead").map_or(Some(0), |_| schedule.int("ahead"));
+        let ahead = ahead.and_then(|ahead| u64::try_from(ahead).ok()).ok_or("parameter ahead is not a number")?;
         Ok(RowsSchedule {
             group: choice::int(schedule, "group")?,
             block: choice::int(schedule, "block")?,
             accumulators: choice::int(schedule, "acc")?,
+            ahead,
             moments: if choice::word(schedule, "moments", &MOMENTS)? == 2 {
                 Moments::TwoPass
             } else {
@@ -88,6 +95,10 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let ladder: &[u64] = if exponential && one_axis { &[512, 1024, 2048, 3200, 4096, 8192] } else { &[] };
     space.param("block", choice::blocks(ladder, cols)).structural("block");
     space.param("acc", [1, 2, 4, 8]);
+    // What follows in memory can be asked for where vectors read one element after the other, in a pass after the first.
+    let last = reduced[reduced.len() - 1];
+    let asks = !invocations && workload.op != Op::RowsArgMax && nest.factor().strides[last] == 1;
+    space.param("ahead", if asks { vec![0, 1, 2, 4] } else { vec![0] }).structural("ahead");
     let moments = matches!(workload.op, Op::RowsLayerNorm { .. });
     space.names("moments", if moments { &MOMENTS[1..] } else { &MOMENTS[..1] }).structural("moments");
     let exp = match (exponential, workload.math) {
@@ -118,7 +129,6 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     } else {
         space.names("par", if target.key.threads > 1 { &PAR } else { &PAR[..1] });
         choice::shares(&mut space, target);
-        let last = reduced[reduced.len() - 1];
         if workload.op == Op::RowsArgMax || !nest.whole_vectors(nest.out(), last, lanes) {
             space.require("whole_vectors", "store == 'plain'");
         }
@@ -133,6 +143,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         ("group", if cols <= 1024 && !invocations { 4 } else { 1 }.into()),
         ("block", i64::try_from(cols).unwrap_or(i64::MAX).into()),
         ("acc", 4.into()),
+        ("ahead", 0.into()),
         ("moments", if moments { "shifted" } else { "-" }.into()),
         ("exp", if exponential { "full" } else { "-" }.into()),
         ("store", "plain".into()),

@@ -141,6 +141,14 @@ impl Pass<'_> {
         finish(&self.nest.workload, &self.nest.maps, shape, coords, args, value)
     }
 
+    /// Elements from a group of rows to the one that is asked for while its input is read for the last time. Rows of
+    /// several axes mostly follow each other like those of the innermost one, and asking for what nobody needs is no
+    /// fault.
+    fn ahead(&self) -> u64 {
+        let step = self.kept.last().map_or(0, |&axis| self.nest.factor().strides[axis].unsigned_abs());
+        self.schedule.ahead * self.schedule.group * step
+    }
+
     fn exp(&self, x: Scalar) -> Scalar {
         unary(if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::ExpBelowZero }, x)
     }
@@ -164,14 +172,14 @@ impl Pass<'_> {
                 stores,
                 folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                 accumulators: acc,
-                ahead: 0,
+                ahead: if log { 0 } else { self.ahead() },
             },
         ];
         let op = if log { UnaryOp::Log } else { UnaryOp::Recip };
         stmts.push(store(self.rows(), row(sum), vec![row(sum)], Vec::new(), unary(op, Scalar::Arg(0))));
         stmts.push(if log {
             let value = sub(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-            self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value)
+            asking(self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value), self.ahead())
         } else {
             let args = vec![self.held(&coords), row(sum)];
             self.finish(self.whole(), &coords, args, mul(Scalar::Arg(0), Scalar::Arg(1)))
@@ -207,7 +215,7 @@ impl Pass<'_> {
                     stores,
                     folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                     accumulators: acc,
-                    ahead: 0,
+                    ahead: self.schedule.ahead * block,
                 },
             ]
         }));
@@ -292,7 +300,7 @@ impl Pass<'_> {
             }
         }
         let value = mul(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-        stmts.push(self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value));
+        stmts.push(asking(self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value), self.ahead()));
         stmts
     }
 
@@ -307,11 +315,12 @@ impl Pass<'_> {
         let mean = add(mul(Scalar::Arg(0), count), Scalar::Const(eps));
         let root = unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, mean));
         let squares = mul(Scalar::Arg(0), Scalar::Arg(0));
+        let last = self.finish(self.whole(), &coords, vec![x.clone(), row(square)], mul(Scalar::Arg(0), Scalar::Arg(1)));
         vec![
             Stmt::Fill { tile: square, value: 0.0 },
-            fold(self.whole(), vec![x.clone()], squares, row(square), FoldOp::Add, acc),
+            fold(self.whole(), vec![x], squares, row(square), FoldOp::Add, acc),
             store(self.rows(), row(square), vec![row(square)], Vec::new(), root),
-            self.finish(self.whole(), &coords, vec![x, row(square)], mul(Scalar::Arg(0), Scalar::Arg(1))),
+            asking(last, self.ahead()),
         ]
     }
 
@@ -335,6 +344,25 @@ impl Pass<'_> {
             fold(self.whole(), vec![x, row(max)], found, row(place), FoldOp::Min, acc),
             Stmt::Copy { shape: self.rows(), dst: out, src: row(place) },
         ]
+    }
+}
+
+/// The walk, which then asks for the memory that many elements ahead of what its first argument reads.
+fn asking(stmt: Stmt, elements: u64) -> Stmt {
+    match stmt {
+        Stmt::Map { shape, dst, args, expr } if elements > 0 => Stmt::Sweep {
+            shape,
+            args,
+            lets: vec![expr],
+            stores: vec![(dst, 0)],
+            folds: Vec::new(),
+            accumulators: 1,
+            ahead: elements,
+        },
+        Stmt::Sweep { shape, args, lets, stores, folds, accumulators, .. } => {
+            Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead: elements }
+        }
+        stmt => stmt,
     }
 }
 
