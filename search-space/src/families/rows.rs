@@ -31,6 +31,8 @@ pub struct RowsSchedule {
     /// How many groups (or blocks of columns) ahead of the one whose input is read for the last time the memory of the
     /// input is asked for; 0 asks for none.
     pub ahead: u64,
+    /// Groups that follow each other, each written while the reductions of the next are taken; 1: each by itself.
+    pub chain: u64,
     /// Layer norm.
     pub moments: Moments,
     /// Whether exponentials may be short.
@@ -59,6 +61,7 @@ impl RowsSchedule {
             block: choice::int(schedule, "block")?,
             accumulators: choice::int(schedule, "acc")?,
             ahead,
+            chain: schedule.get("chain").map_or(Ok(1), |_| choice::int(schedule, "chain"))?,
             moments: if choice::word(schedule, "moments", &MOMENTS)? == 2 {
                 Moments::TwoPass
             } else {
@@ -99,6 +102,15 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let last = reduced[reduced.len() - 1];
     let asks = !invocations && workload.op != Op::RowsArgMax && nest.factor().strides[last] == 1;
     space.param("ahead", if asks { vec![0, 1, 2, 4] } else { vec![0] }).structural("ahead");
+    let chained = matches!(workload.op, Op::RowsSoftmax | Op::RowsLayerNorm { .. } | Op::RowsRmsNorm { .. });
+    let chained = chained && !invocations && rows > 1;
+    space.param("chain", if chained { vec![1, 4, 16, 64, 256] } else { vec![1] }).structural("chain");
+    if chained {
+        space.require("chain_whole", &format!("chain == 1 || {rows} % group == 0"));
+        space.require("chain_used", &format!("chain == 1 || chain*group < 4*{rows}"));
+        // Moments of two passes are not taken in one.
+        space.require("chain_moments", "chain == 1 || moments != 'two_pass'");
+    }
     let moments = matches!(workload.op, Op::RowsLayerNorm { .. });
     space.names("moments", if moments { &MOMENTS[1..] } else { &MOMENTS[..1] }).structural("moments");
     let exp = match (exponential, workload.math) {
@@ -144,6 +156,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
         ("block", i64::try_from(cols).unwrap_or(i64::MAX).into()),
         ("acc", 4.into()),
         ("ahead", 0.into()),
+        ("chain", 1.into()),
         ("moments", if moments { "shifted" } else { "-" }.into()),
         ("exp", if exponential { "full" } else { "-" }.into()),
         ("store", "plain".into()),
