@@ -114,7 +114,7 @@ impl Links for Norm {
         let (shape, args, mut lets, stores) = parts(self.written(this, args));
         let (_, more, folds) = self.sums(next, 0, lets.len());
         lets.extend(more);
-        let (accumulators, ahead) = (next.schedule.accumulators, next.ahead());
+        let (accumulators, ahead) = (next.schedule.accumulators, next.schedule.ahead);
         stmts.push(Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead });
         stmts.push(self.known(next));
         stmts
@@ -130,11 +130,7 @@ pub(super) struct Softmax;
 
 impl Softmax {
     /// Blocks of columns with their width.
-    fn blocks(
-        draft: &mut Draft,
-        pass: &Pass,
-        mut body: impl FnMut(&Index, Vec<Index>) -> Vec<Stmt>,
-    ) -> Vec<Stmt> {
+    fn blocks(draft: &mut Draft, pass: &Pass, mut body: impl FnMut(&Index, Vec<Index>) -> Vec<Stmt>) -> Vec<Stmt> {
         let RowsSchedule { block, .. } = *pass.schedule;
         draft.blocks("block", pass.columns(), block, LoopKind::Serial, |_, at, width| {
             // Several column axes make one block.
@@ -190,7 +186,7 @@ impl Softmax {
                 stores,
                 folds: vec![Fold { into: row(sum), op: FoldOp::Add, value }],
                 accumulators: next.schedule.accumulators,
-                ahead: next.ahead_of_block(),
+                ahead: next.schedule.ahead,
             });
             stmts
         }));

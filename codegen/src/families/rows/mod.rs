@@ -101,8 +101,7 @@ impl Tiles {
         let (first, second, third) = (row("first", DType::F32), row("second", DType::F32), row("third", DType::F32));
         let (root, position) = (row("root", DType::F32), row("position", DType::I32));
         let blocks = cols.div_ceil(schedule.block);
-        let [against, factors] =
-            ["against", "factors"].map(|name| draft.scratch(name, &[blocks, group], DType::F32));
+        let [against, factors] = ["against", "factors"].map(|name| draft.scratch(name, &[blocks, group], DType::F32));
         let kept = (exponentials && !holds).then(|| draft.scratch("kept", &[group, cols], DType::F32));
         Tiles { first, second, third, position, against, root, factors, kept }
     }
@@ -172,20 +171,6 @@ impl Pass<'_> {
         finish(&self.nest.workload, &self.nest.maps, shape, coords, args, value)
     }
 
-    /// Elements from a group of rows to the one that is asked for while its input is read for the last time. Rows of
-    /// several axes mostly follow each other like those of the innermost one, and asking for what nobody needs is no
-    /// fault.
-    fn ahead(&self) -> u64 {
-        let step = self.kept.last().map_or(0, |&axis| self.nest.factor().strides[axis].unsigned_abs());
-        self.schedule.ahead * self.schedule.group * step
-    }
-
-    /// As [`Pass::ahead`], from a block of columns, which is the whole group where it is the only one.
-    fn ahead_of_block(&self) -> u64 {
-        let block = self.schedule.block;
-        if block < self.columns() { self.schedule.ahead * block } else { self.ahead() }
-    }
-
     fn exp(&self, x: Scalar) -> Scalar {
         unary(if self.schedule.short_exp { UnaryOp::ExpShort } else { UnaryOp::ExpBelowZero }, x)
     }
@@ -209,14 +194,14 @@ impl Pass<'_> {
                 stores,
                 folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                 accumulators: acc,
-                ahead: if log { 0 } else { self.ahead() },
+                ahead: if log { 0 } else { self.schedule.ahead },
             },
         ];
         let op = if log { UnaryOp::Log } else { UnaryOp::Recip };
         stmts.push(store(self.rows(), row(sum), vec![row(sum)], Vec::new(), unary(op, Scalar::Arg(0))));
         stmts.push(if log {
             let value = sub(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-            asking(self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value), self.ahead())
+            asking(self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value), self.schedule.ahead)
         } else {
             let args = vec![self.held(&coords), row(sum)];
             self.finish(self.whole(), &coords, args, mul(Scalar::Arg(0), Scalar::Arg(1)))
@@ -252,7 +237,7 @@ impl Pass<'_> {
                     stores,
                     folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                     accumulators: acc,
-                    ahead: self.ahead_of_block(),
+                    ahead: self.schedule.ahead,
                 },
             ]
         }));
@@ -300,11 +285,7 @@ impl Pass<'_> {
         Stmt::Sweep {
             shape: self.rows(),
             args: vec![row(sum), row(square), self.input(&self.coords(None, true))],
-            lets: vec![
-                mul(Scalar::Arg(0), self.share()),
-                to_root(variance, eps),
-                add(Scalar::Arg(2), Scalar::Let(0)),
-            ],
+            lets: vec![mul(Scalar::Arg(0), self.share()), to_root(variance, eps), add(Scalar::Arg(2), Scalar::Let(0))],
             stores: vec![(row(root), 1), (row(shift), 2)],
             folds: Vec::new(),
             accumulators: 1,
@@ -357,7 +338,10 @@ impl Pass<'_> {
             }
         }
         let value = mul(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-        stmts.push(asking(self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value), self.ahead()));
+        stmts.push(asking(
+            self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value),
+            self.schedule.ahead,
+        ));
         stmts
     }
 
@@ -369,12 +353,13 @@ impl Pass<'_> {
         let acc = self.schedule.accumulators;
         let root = self.root_of_squares(eps);
         let squares = mul(Scalar::Arg(0), Scalar::Arg(0));
-        let last = self.finish(self.whole(), &coords, vec![x.clone(), row(square)], mul(Scalar::Arg(0), Scalar::Arg(1)));
+        let last =
+            self.finish(self.whole(), &coords, vec![x.clone(), row(square)], mul(Scalar::Arg(0), Scalar::Arg(1)));
         vec![
             Stmt::Fill { tile: square, value: 0.0 },
             fold(self.whole(), vec![x], squares, row(square), FoldOp::Add, acc),
             store(self.rows(), row(square), vec![row(square)], Vec::new(), root),
-            asking(last, self.ahead()),
+            asking(last, self.schedule.ahead),
         ]
     }
 
