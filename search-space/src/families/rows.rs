@@ -157,7 +157,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let group = match cols {
         _ if invocations => 1,
         ..=256 => 16,
-        ..=1024 => 2,
+        257..=1024 => 2,
         _ => 1,
     };
     // Short rows pass so quickly that a chain only takes up the first-level cache; of long ones it writes while it reads.
