@@ -154,23 +154,29 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     space.require("blocks_used", &format!("block == {cols} || block*2 <= {cols}"));
     let space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let group = match cols {
-        _ if invocations => 1,
-        ..=256 => 16,
-        257..=1024 => 2,
-        _ => 1,
+    // As many rows as make a group that the first-level cache holds besides the next one, which is asked for meanwhile.
+    let group = [16, 8, 4, 2].into_iter().find(|group| group * cols <= 2048 && !invocations).unwrap_or(1);
+    // Short rows pass so quickly that a chain only takes up the first-level cache. In long ones it writes while it reads,
+    // which pays for its copy of the exponentials where writing goes to memory.
+    let bytes = |map: &contraction::OperandMap| {
+        workload.operand_len(map.operand).saturating_mul(workload.operands[map.operand].dtype.bytes())
     };
-    // Short rows pass so quickly that a chain only takes up the first-level cache; of long ones it writes while it reads.
-    let long = chained && cols > 256;
-    let chain = if long { chain_for(rows.div_ceil(group), target.key.threads) } else { 1 };
-    let online = workload.op == Op::RowsSoftmax && long && cols > 4096;
-    let ahead = if long { 1024 } else { signed(group * cols) };
+    let beyond = bytes(nest.factor()).saturating_add(bytes(nest.out())) > target.limits.l2_bytes;
+    let chains = chained && cols > 256 && (!exponential || beyond);
+    let chain = if chains { chain_for(rows.div_ceil(group), target.key.threads) } else { 1 };
+    let online = workload.op == Op::RowsSoftmax && one_axis && cols > 4096 && !invocations;
+    let ahead = match group * cols {
+        _ if !asks => 0,
+        _ if chains || online => 1024,
+        next @ ..=8192 => next,
+        _ => 0,
+    };
     let mut wish: Vec<(&str, Value)> = vec![
         ("group", signed(group).into()),
         ("block", if online { 1024 } else { signed(cols) }.into()),
         // Rows that pass together are independent by themselves.
-        ("acc", if group == 16 { 1 } else { 4 }.into()),
-        ("ahead", if asks && (long || cols <= 256) { ahead } else { 0 }.into()),
+        ("acc", if group >= 8 { 1 } else { 4 }.into()),
+        ("ahead", signed(ahead).into()),
         ("chain", chain.into()),
         ("moments", if moments { "shifted" } else { "-" }.into()),
         ("exp", if exponential { "full" } else { "-" }.into()),
@@ -227,6 +233,8 @@ mod tests {
         assert_eq!(chain("layernorm rows=128 cols=768 dtype=f32", 4), Some(16));
         assert_eq!(chain("layernorm rows=3 cols=768 dtype=f32", 4), Some(1));
         assert_eq!(chain("softmax rows=1536 cols=128 dtype=f32", 1), Some(1));
+        assert_eq!(chain("softmax rows=32 cols=512 dtype=f32", 1), Some(1));
+        assert_eq!(chain("softmax rows=33 cols=1024 dtype=f32", 1), Some(64));
         assert_eq!(chain("argmax rows=128 cols=768 dtype=f32", 1), Some(1));
     }
 
