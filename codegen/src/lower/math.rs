@@ -82,11 +82,15 @@ fn exp_short(b: &mut Builder, x: Value, functions: Functions) -> Value {
     scale(b, power, n, functions)
 }
 
-/// `x · log2(e)` as an integral float and a rest in [-1/2, 1/2], from one product that is not rounded in between.
+/// `x · log2(e)`, less than 2²² away from zero, as an integral float and a rest in [-1/2, 1/2], from one product that is
+/// not rounded in between.
 fn split_power(b: &mut Builder, x: Value) -> (Value, Value) {
     let factor = constant(b, x, std::f64::consts::LOG2_E);
-    let product = b.bin(BinOp::Mul, x, factor);
-    let n = b.round(product);
+    // Beside a number of this size floats are one apart: the sum is rounded to an integer, in two steps that a core
+    // does twice in each cycle, where rounding takes two by itself.
+    let large = constant(b, x, 12_582_912.0);
+    let rounded = b.fma(x, factor, large);
+    let n = b.bin(BinOp::Sub, rounded, large);
     let minus = b.neg(n);
     let f = b.fma(x, factor, minus);
     (n, f)

@@ -369,7 +369,8 @@ pub enum Stmt {
         folds: Vec<Fold>,
         /// Independent partial results of each fold, so that one does not wait for the other.
         accumulators: u64,
-        /// Elements ahead of those read along the vectors that are asked for; 0 asks for none.
+        /// Elements ahead of those of the first argument that are asked for, where vectors read them one after the
+        /// other; 0 asks for none.
         ahead: u64,
     },
     /// `acc[%0, %1] += Σ over %2 of a[%0, %2] · b[%2, %1]` on a register tile; coordinates are `(m, n, k)`.

@@ -21,7 +21,7 @@ pub(super) struct Work<'w> {
     pub(super) lets: &'w [Scalar],
     /// Views written, each with the position of its value.
     pub(super) stores: &'w [(View, usize)],
-    /// Elements ahead of those read along the vectors that are asked for.
+    /// Elements ahead of those read of the first view along the vectors that are asked for.
     pub(super) ahead: u64,
 }
 
@@ -217,7 +217,7 @@ impl Lowering<'_> {
                     return value;
                 }
                 let arg = arg.at(point.coords);
-                if work.ahead > 0 && self.stride(&arg, dim) == Stride::Constant(1) {
+                if position == 0 && work.ahead > 0 && self.stride(&arg, dim) == Stride::Constant(1) {
                     self.prefetch(&arg, dim, work.ahead);
                 }
                 let mask = self.mask(&arg, dim, lanes, point.partial);

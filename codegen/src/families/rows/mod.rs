@@ -6,6 +6,10 @@
 //! layer norm  Σ (x - x₀), Σ (x - x₀)²;  out = (x - mean) / √(var + ε)          (or the mean first, then the variance)
 //! arg-max     m = max x;  least position of m
 //! ```
+//!
+//! Groups can also be chained: the reductions of one go on while the one before is written (`chain.rs`).
+
+mod chain;
 
 use search_space::Schedule;
 use search_space::families::choice::Store;
@@ -13,6 +17,7 @@ use search_space::families::nest::Nest;
 use search_space::families::rows::{Moments, RowsSchedule};
 use search_space::workload::{DType, Op};
 
+use self::chain::{Links, Norm, Softmax};
 use super::elementwise::{add, binary, mul, unary};
 use super::nest::{Draft, digits, finish, fold, position, spread, store, tile, view};
 use crate::index::Index;
@@ -34,6 +39,26 @@ pub fn build(nest: &Nest, schedule: &Schedule) -> Result<Program, LowerError> {
     let mut draft = Draft::of(&nest.workload, schedule.workers);
     let tiles = Tiles::new(nest, &mut draft, &schedule, cols);
     let kind = spread(schedule.workers);
+    if schedule.chain > 1 {
+        let links: &dyn Links = match nest.workload.op {
+            Op::RowsSoftmax => &Softmax,
+            Op::RowsLayerNorm { eps } => &Norm { centred: true, eps: eps.get() },
+            Op::RowsRmsNorm { eps } => &Norm { centred: false, eps: eps.get() },
+            op => {
+                let why = format!("chain={}: groups of {} are not chained", schedule.chain, op.as_str());
+                return Err(LowerError::Schedule { why });
+            }
+        };
+        let group = schedule.group;
+        let body = draft.blocks("chain", rows, group * schedule.chain, kind, |draft, at, size| {
+            let at = at.clone() * Index::of(schedule.chain);
+            let pass =
+                Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at: &at, size: group };
+            chain::chain(draft, links, &pass, &at, size / group)
+        });
+        draft.kernel("rows", schedule.store, DType::F32, body);
+        return Ok(draft.program());
+    }
     let body = draft.blocks("group", rows, schedule.group, kind, |draft, at, size| {
         let pass = Pass { nest, schedule: &schedule, kept: &kept, reduced: &reduced, tiles: &tiles, at, size };
         match nest.workload.op {
@@ -58,6 +83,10 @@ struct Tiles {
     position: usize,
     /// The maxima that the kept exponentials of each block were taken against.
     against: usize,
+    /// One over the roots of the norms of a chain.
+    root: usize,
+    /// What a chain multiplies the kept exponentials of each block with.
+    factors: usize,
     /// Kept exponentials `[row, column]`, when the output cannot hold them.
     kept: Option<usize>,
 }
@@ -67,18 +96,19 @@ impl Tiles {
         let group = schedule.group;
         let output = &nest.workload.operands[nest.out().operand];
         let exponentials = nest.workload.op == Op::RowsSoftmax;
-        let holds = output.dtype == DType::F32 && schedule.store == Store::Plain;
+        let holds = output.dtype == DType::F32 && schedule.store == Store::Plain && schedule.chain == 1;
         let mut row = |name: &str, dtype| draft.scratch(name, &[group], dtype);
         let (first, second, third) = (row("first", DType::F32), row("second", DType::F32), row("third", DType::F32));
-        let position = row("position", DType::I32);
+        let (root, position) = (row("root", DType::F32), row("position", DType::I32));
         let blocks = cols.div_ceil(schedule.block);
-        let against = draft.scratch("against", &[blocks, group], DType::F32);
+        let [against, factors] = ["against", "factors"].map(|name| draft.scratch(name, &[blocks, group], DType::F32));
         let kept = (exponentials && !holds).then(|| draft.scratch("kept", &[group, cols], DType::F32));
-        Tiles { first, second, third, position, against, kept }
+        Tiles { first, second, third, position, against, root, factors, kept }
     }
 }
 
 /// The passes of one group of rows.
+#[derive(Clone, Copy)]
 struct Pass<'p> {
     nest: &'p Nest,
     schedule: &'p RowsSchedule,
@@ -164,14 +194,14 @@ impl Pass<'_> {
                 stores,
                 folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                 accumulators: acc,
-                ahead: 0,
+                ahead: if log { 0 } else { self.schedule.ahead },
             },
         ];
         let op = if log { UnaryOp::Log } else { UnaryOp::Recip };
         stmts.push(store(self.rows(), row(sum), vec![row(sum)], Vec::new(), unary(op, Scalar::Arg(0))));
         stmts.push(if log {
             let value = sub(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-            self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value)
+            asking(self.finish(self.whole(), &coords, vec![x, row(max), row(sum)], value), self.schedule.ahead)
         } else {
             let args = vec![self.held(&coords), row(sum)];
             self.finish(self.whole(), &coords, args, mul(Scalar::Arg(0), Scalar::Arg(1)))
@@ -207,7 +237,7 @@ impl Pass<'_> {
                     stores,
                     folds: vec![Fold { into: row(sum), op: FoldOp::Add, value: 0 }],
                     accumulators: acc,
-                    ahead: 0,
+                    ahead: self.schedule.ahead,
                 },
             ]
         }));
@@ -231,18 +261,48 @@ impl Pass<'_> {
         stmts
     }
 
+    /// One over the number of columns.
+    fn share(&self) -> Scalar {
+        #[expect(clippy::cast_precision_loss, reason = "a row has fewer than 2^31 columns")]
+        Scalar::Const(1.0 / self.columns() as f64)
+    }
+
+    /// One over the root of the mean, of argument 0, a sum of squares.
+    fn root_of_squares(&self, eps: f64) -> Scalar {
+        to_root(mul(Scalar::Arg(0), self.share()), eps)
+    }
+
+    /// The mean, and one over the root of the variance into `root`, from sums of distances to the first element.
+    fn moments(&self, eps: f64, root: usize) -> Stmt {
+        let (sum, square, shift) = (self.tiles.first, self.tiles.second, self.tiles.third);
+        let row = |t: usize| tile(t, vec![Index::Coord(0)]);
+        // The constant comes first, so that NaN stays.
+        let variance = binary(
+            BinaryOp::Max,
+            Scalar::Const(0.0),
+            sub(mul(Scalar::Arg(1), self.share()), mul(Scalar::Let(0), Scalar::Let(0))),
+        );
+        Stmt::Sweep {
+            shape: self.rows(),
+            args: vec![row(sum), row(square), self.input(&self.coords(None, true))],
+            lets: vec![mul(Scalar::Arg(0), self.share()), to_root(variance, eps), add(Scalar::Arg(2), Scalar::Let(0))],
+            stores: vec![(row(root), 1), (row(shift), 2)],
+            folds: Vec::new(),
+            accumulators: 1,
+            ahead: 0,
+        }
+    }
+
     fn layer_norm(&self, eps: f64) -> Vec<Stmt> {
         let (sum, square, shift) = (self.tiles.first, self.tiles.second, self.tiles.third);
         let row = |t: usize| tile(t, vec![Index::Coord(0)]);
         let coords = self.coords(None, false);
         let (x, first) = (self.input(&coords), self.input(&self.coords(None, true)));
         let acc = self.schedule.accumulators;
-        #[expect(clippy::cast_precision_loss, reason = "a row has fewer than 2^31 columns")]
-        let count = Scalar::Const(1.0 / self.columns() as f64);
+        let count = self.share();
         let mut stmts = vec![Stmt::Fill { tile: sum, value: 0.0 }, Stmt::Fill { tile: square, value: 0.0 }];
         let difference = sub(Scalar::Arg(0), Scalar::Arg(1));
         let square_of = mul(Scalar::Let(0), Scalar::Let(0));
-        let to_root = |variance: Scalar| unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, add(variance, Scalar::Const(eps))));
         match self.schedule.moments {
             Moments::Shifted => {
                 let folds = vec![
@@ -251,28 +311,14 @@ impl Pass<'_> {
                 ];
                 stmts.push(Stmt::Sweep {
                     shape: self.whole(),
-                    args: vec![x.clone(), first.clone()],
+                    args: vec![x.clone(), first],
                     lets: vec![difference, square_of],
                     stores: Vec::new(),
                     folds,
                     accumulators: acc,
                     ahead: 0,
                 });
-                // The constant comes first, so that NaN stays.
-                let variance = binary(
-                    BinaryOp::Max,
-                    Scalar::Const(0.0),
-                    sub(mul(Scalar::Arg(1), count.clone()), mul(Scalar::Let(0), Scalar::Let(0))),
-                );
-                stmts.push(Stmt::Sweep {
-                    shape: self.rows(),
-                    args: vec![row(sum), row(square), first],
-                    lets: vec![mul(Scalar::Arg(0), count), to_root(variance), add(Scalar::Arg(2), Scalar::Let(0))],
-                    stores: vec![(row(square), 1), (row(shift), 2)],
-                    folds: Vec::new(),
-                    accumulators: 1,
-                    ahead: 0,
-                });
+                stmts.push(self.moments(eps, square));
             }
             Moments::TwoPass => {
                 stmts.push(fold(self.whole(), vec![x.clone()], Scalar::Arg(0), row(sum), FoldOp::Add, acc));
@@ -287,12 +333,15 @@ impl Pass<'_> {
                     accumulators: acc,
                     ahead: 0,
                 });
-                let root = to_root(mul(Scalar::Arg(0), count));
+                let root = to_root(mul(Scalar::Arg(0), count), eps);
                 stmts.push(store(self.rows(), row(square), vec![row(square)], Vec::new(), root));
             }
         }
         let value = mul(sub(Scalar::Arg(0), Scalar::Arg(1)), Scalar::Arg(2));
-        stmts.push(self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value));
+        stmts.push(asking(
+            self.finish(self.whole(), &coords, vec![x, row(shift), row(square)], value),
+            self.schedule.ahead,
+        ));
         stmts
     }
 
@@ -302,16 +351,15 @@ impl Pass<'_> {
         let coords = self.coords(None, false);
         let x = self.input(&coords);
         let acc = self.schedule.accumulators;
-        #[expect(clippy::cast_precision_loss, reason = "a row has fewer than 2^31 columns")]
-        let count = Scalar::Const(1.0 / self.columns() as f64);
-        let mean = add(mul(Scalar::Arg(0), count), Scalar::Const(eps));
-        let root = unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, mean));
+        let root = self.root_of_squares(eps);
         let squares = mul(Scalar::Arg(0), Scalar::Arg(0));
+        let last =
+            self.finish(self.whole(), &coords, vec![x.clone(), row(square)], mul(Scalar::Arg(0), Scalar::Arg(1)));
         vec![
             Stmt::Fill { tile: square, value: 0.0 },
-            fold(self.whole(), vec![x.clone()], squares, row(square), FoldOp::Add, acc),
+            fold(self.whole(), vec![x], squares, row(square), FoldOp::Add, acc),
             store(self.rows(), row(square), vec![row(square)], Vec::new(), root),
-            self.finish(self.whole(), &coords, vec![x, row(square)], mul(Scalar::Arg(0), Scalar::Arg(1))),
+            asking(last, self.schedule.ahead),
         ]
     }
 
@@ -335,6 +383,30 @@ impl Pass<'_> {
             fold(self.whole(), vec![x, row(max)], found, row(place), FoldOp::Min, acc),
             Stmt::Copy { shape: self.rows(), dst: out, src: row(place) },
         ]
+    }
+}
+
+/// One over the root of a variance.
+fn to_root(variance: Scalar, eps: f64) -> Scalar {
+    unary(UnaryOp::Recip, unary(UnaryOp::Sqrt, add(variance, Scalar::Const(eps))))
+}
+
+/// The walk, which then asks for the memory that many elements ahead of what its first argument reads.
+fn asking(stmt: Stmt, elements: u64) -> Stmt {
+    match stmt {
+        Stmt::Map { shape, dst, args, expr } if elements > 0 => Stmt::Sweep {
+            shape,
+            args,
+            lets: vec![expr],
+            stores: vec![(dst, 0)],
+            folds: Vec::new(),
+            accumulators: 1,
+            ahead: elements,
+        },
+        Stmt::Sweep { shape, args, lets, stores, folds, accumulators, .. } => {
+            Stmt::Sweep { shape, args, lets, stores, folds, accumulators, ahead: elements }
+        }
+        stmt => stmt,
     }
 }
 
