@@ -103,7 +103,7 @@ pub fn plan(nest: &Nest, target: &Target) -> Result<SchedulePlan, Unsupported> {
     let mut space = space.build().map_err(|error| Unsupported::Space { why: error.to_string() })?;
     // Turned blocks: two neighbouring lines of the output are finished together, from few enough rows of the input that
     // their lines stay in the first-level cache. Of those measured on an AVX-512 core the best for 4096 x 4096. Blocks that
-    // are not turned are so short that a block is written out: 2^20 GELUs took a fifth longer as one vector in a loop.
+    // are not turned have 256 elements, with which 2^20 GELUs took a sixth less time than with 4096.
     let turned = nest.factor().strides[cols] != 1;
     let mut wish: Vec<(&str, Value)> = vec![
         ("rows", if turned && !invocations { 64 } else { 1 }.into()),
