@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use search_space::{Outcome, Schedule, Workload};
 
 use crate::Error;
-use crate::device::{DeviceSpec, Failure, Identity, KernelInfo, Peak};
+use crate::device::{DeviceSpec, Failure, Identity, KernelInfo};
+use crate::peak::Peak;
 use crate::protocol::finals::{self, Entry, Stage};
 use crate::protocol::{Finalist, FinalistRole, Finals, FinalsOptions, Loading, Measured, ScreenOptions};
 use crate::resource::Resource;

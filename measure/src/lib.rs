@@ -22,8 +22,9 @@ pub mod resource;
 pub mod verify;
 pub mod worker;
 
-pub use device::{After, Device, DeviceSpec, Failure, Features, FoundDevice, Identity, KernelInfo, Peak, list_devices};
+pub use device::{After, Device, DeviceSpec, Failure, Features, FoundDevice, Identity, KernelInfo, list_devices};
 pub use error::Error;
 pub use handle::DeviceHandle;
+pub use peak::{Demand, Peak, Roof};
 pub use protocol::{Comparison, Finalist, FinalistRole, Finals, FinalsOptions, Measured, ScreenOptions, Verdict};
 pub use worker::{WorkerOptions, serve};

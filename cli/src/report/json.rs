@@ -63,7 +63,7 @@ pub fn workload(job: &JobReport) -> Value {
         "speedup": speedup,
         "speedup_interval": interval,
         "share_of_peak": share.map(|s| s.0),
-        "roof": share.map(|s| s.1),
+        "roof": share.map(|s| s.1.as_str()),
         "schedule": job.answer.as_ref().map(|a| &a.schedule),
         "ended": ended,
         "message": message,

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use measure::{Measured, Peak, ScreenOptions};
+use measure::{Demand, Measured, Roof, ScreenOptions};
 use search_space::families::SchedulePlan;
 use search_space::strategy::{Candidate, Told};
-use search_space::target::TargetKind;
 use search_space::{Outcome, Workload};
 use tuning_db::{Batch, Database, Observation, Phase, Writer};
 
@@ -170,7 +169,7 @@ impl Night<'_> {
                 count: job.count,
                 device: device.name(),
                 flops: job.workload.flops(),
-                bytes: job.workload.min_bytes(),
+                demand: Demand::of(&job.workload, &target),
                 peak: None,
                 trials: search.trials(),
                 trials_now: 0,
@@ -257,30 +256,21 @@ impl Night<'_> {
                 }
             };
             let key = &bench.identity().target.key;
-            // The peak of the processor is that of one thread.
-            let threads = if key.kind == TargetKind::Cpu { key.threads as f64 } else { 1.0 };
-            let row = |what: &str, value: f64| tuning_db::Peak {
+            let known = Roof::ALL.into_iter().filter(|roof| peak.rate(*roof) > 0.0);
+            let rows = known.map(|roof| tuning_db::Peak {
                 device: key.to_string(),
-                what: what.into(),
-                value,
+                what: roof.quantity().into(),
+                value: peak.rate(roof),
                 measured_at: self.clock.unix_s(),
-            };
-            let batch = Batch::new()
-                .peak(row("fma_f32_flops_per_s", peak.flops_per_s * threads))
-                .peak(row("read_bytes_per_s", peak.bytes_per_s));
-            self.writer.submit(batch)?.wait()?;
-            let peak = Peak { flops_per_s: peak.flops_per_s * threads, bytes_per_s: peak.bytes_per_s };
+            });
+            self.writer.submit(rows.fold(Batch::new(), Batch::peak))?.wait()?;
             // The roofline's kernels are timed like any other, once for all jobs.
             if let Some(first) = crew.jobs.iter_mut().find(|job| job.bench == at) {
                 first.result.spent.time += self.clock.now().saturating_sub(start);
             }
-            let in_cache = 2 * bench.identity().target.limits.l2_bytes;
             for job in crew.jobs.iter_mut().filter(|job| job.bench == at) {
-                // What stays in the second-level cache between calls is not bound by what was read from beyond it.
-                let bytes_per_s = if job.result.bytes <= in_cache { 0.0 } else { peak.bytes_per_s };
-                job.result.peak = Some(Peak { bytes_per_s, ..peak });
-                // The share of a kernel of one second is its bound in seconds.
-                job.standing.bound_s = job.result.share_of_peak(1.0).map_or(0.0, |(bound, _)| bound);
+                job.result.peak = Some(peak);
+                job.standing.bound_s = job.result.demand.bound_s(&peak).map_or(0.0, |(bound, _)| bound);
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use measure::protocol::Breakdown;
 use measure::{
     Comparison, Error, Failure, Finalist, FinalistRole, Finals, FinalsOptions, Identity, KernelInfo, Measured, Peak,
-    ScreenOptions, Verdict,
+    Roof, ScreenOptions, Verdict,
 };
 use search_space::families::plan;
 use search_space::target::{Limits, TargetKey};
@@ -65,6 +65,14 @@ struct FakeBench {
     gives_up_after: usize,
     gain: bool,
 }
+
+const PEAK: Peak = Peak {
+    flops_per_s: 1e11,
+    amx_bf16_flops_per_s: 2e12,
+    amx_int8_ops_per_s: 0.0,
+    vnni_int8_ops_per_s: 0.0,
+    bytes_per_s: 1e10,
+};
 
 /// A time that depends on the schedule alone, 0.5 to 1.5 ms.
 fn time_ns(schedule: &Schedule) -> f64 {
@@ -159,7 +167,7 @@ impl Bench for FakeBench {
     }
 
     fn peak(&mut self) -> Result<Result<Peak, Failure>, Error> {
-        Ok(Ok(Peak { flops_per_s: 1e11, bytes_per_s: 1e10 }))
+        Ok(Ok(PEAK))
     }
 }
 
@@ -339,13 +347,28 @@ fn the_default_is_measured_first_and_the_winner_is_looked_up() {
     );
     assert_eq!(job.spent.compile, Duration::from_millis(20));
     // All operands fit the cache, so memory is no bound; it is for a product with a matrix of 64 MB.
-    assert_eq!(job.share_of_peak(1.0).unwrap().1, "fma");
+    assert_eq!(job.share_of_peak(1.0).unwrap().1, Roof::Fma);
     let large = [("gemv m=4096 k=4096 dtype=f32", 0)];
     let (report, _) = lab.run(&large, vec![lab.bench("cpu", "host-cpu")], Limit { trials: Some(1), time: None });
-    assert_eq!(report.jobs[0].share_of_peak(1.0).unwrap().1, "read");
+    assert_eq!(report.jobs[0].share_of_peak(1.0).unwrap().1, Roof::Read);
     // Each trial is shown once, in order, and never before its observation is on the disk.
     assert_eq!(shown.iter().map(|trial| trial.0).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
     assert!(shown.iter().all(|(number, stored)| stored >= number), "{shown:?}");
+}
+
+#[test]
+fn each_job_is_under_the_roof_of_its_own_type_and_every_peak_is_stored() {
+    let lab = Lab::new();
+    let limit = Limit { trials: Some(1), time: None };
+    let (report, _) = lab.run(&[("matmul m=24 n=40 k=56 dtype=bf16", 0)], vec![lab.bench("cpu", "host-cpu")], limit);
+    let job = &report.jobs[0];
+    let (share, roof) = job.share_of_peak(1.0).unwrap();
+    assert_eq!((share, roof), (job.flops as f64 / 2e12, Roof::AmxBf16));
+    let peaks = Database::open(lab.path()).unwrap().peaks(&target().key.to_string()).unwrap();
+    let rates: BTreeMap<String, f64> = peaks.into_iter().map(|peak| (peak.what, peak.value)).collect();
+    // What the device has; a unit that it lacks leaves no row.
+    let known = [Roof::Fma, Roof::AmxBf16, Roof::Read].map(|roof| (roof.quantity().to_string(), PEAK.rate(roof)));
+    assert_eq!(rates, known.into());
 }
 
 #[test]

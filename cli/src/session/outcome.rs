@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use measure::Peak;
+use measure::{Demand, Peak, Roof};
 use search_space::{Outcome, Schedule};
 use tuning_db::{Answer, Provenance};
 
@@ -114,9 +114,9 @@ pub struct JobReport {
     pub device: String,
     /// Floating-point operations of one call.
     pub flops: u64,
-    /// Least bytes that one call moves.
-    pub bytes: u64,
-    /// What the device can do at best, all its threads together.
+    /// What one call has to do at least.
+    pub demand: Demand,
+    /// What the device can do at best, measured beside this run.
     pub peak: Option<Peak>,
     /// Trials, those of earlier runs included.
     pub trials: u64,
@@ -182,14 +182,10 @@ impl JobReport {
         remarks
     }
 
-    /// How near `seconds` comes to the roofline, and which roof it is: `fma` or `read`.
+    /// How near `seconds` comes to the roofline, and which roof it is.
     #[must_use]
-    pub fn share_of_peak(&self, seconds: f64) -> Option<(f64, &'static str)> {
-        let peak = self.peak?;
-        let roof = |amount: u64, per_s: f64| if per_s > 0.0 { amount as f64 / per_s } else { 0.0 };
-        let (compute, memory) = (roof(self.flops, peak.flops_per_s), roof(self.bytes, peak.bytes_per_s));
-        let (bound, name) = if compute >= memory { (compute, "fma") } else { (memory, "read") };
-        (bound > 0.0 && seconds > 0.0).then(|| (bound / seconds, name))
+    pub fn share_of_peak(&self, seconds: f64) -> Option<(f64, Roof)> {
+        self.demand.share(&self.peak?, seconds)
     }
 }
 

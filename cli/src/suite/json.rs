@@ -90,7 +90,7 @@ fn measured(entry: &Entry, timed: &Timed) -> Value {
         "spread": slowest / min,
         "rate": rate(entry.line.flops, entry.line.bytes, min),
         "share": share.map(|share| share.0),
-        "roof": share.map(|share| share.1),
+        "roof": share.map(|share| share.1.as_str()),
         "prepack_ms": timed.prepack_ns / 1e6,
         "schedule": timed.answer.schedule,
         "provenance": timed.answer.provenance.as_str(),

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use datasets::suite::Line;
 use measure::protocol::stats::median;
-use measure::{FinalsOptions, Peak, ScreenOptions};
+use measure::{Demand, FinalsOptions, Roof, ScreenOptions};
 use search_space::families::{SchedulePlan, plan};
-use search_space::workload::{DType, MathMode};
-use search_space::{Outcome, Schedule, Workload};
+use search_space::workload::MathMode;
+use search_space::{Outcome, Schedule, Target, Workload};
 use tuning_db::{Answer, Database, Session, Writer};
 
 use crate::planner::Limit;
@@ -113,8 +113,8 @@ pub struct Round {
     pub samples: usize,
     /// When it began, since the run did.
     pub at: Duration,
-    /// How near the median comes to the roofline measured in the same round, and which roof that is: `fma` or `read`.
-    pub share: Option<(f64, &'static str)>,
+    /// How near the median comes to the roofline measured in the same round, and which roof that is.
+    pub share: Option<(f64, Roof)>,
 }
 
 impl Timed {
@@ -132,7 +132,7 @@ impl Timed {
 
     /// Median over the rounds of their shares of the roofline, and the roof.
     #[must_use]
-    pub fn share(&self) -> Option<(f64, &'static str)> {
+    pub fn share(&self) -> Option<(f64, Roof)> {
         let shares: Vec<f64> = self.rounds.iter().filter_map(|round| Some(round.share?.0)).collect();
         let roof = self.rounds.iter().find_map(|round| Some(round.share?.1))?;
         Some((median(&shares)?, roof))
@@ -291,7 +291,8 @@ impl Suite<'_> {
             let peak = bench.peak().map_err(|error| chain(&error))?.ok();
             let at = self.clock.now();
             let (round, prepack_ns) = self.round(bench.as_mut(), workload, &timed.answer.schedule, &options)?;
-            let share = peak.and_then(|peak| self.share(line, workload, &peak, bench.as_ref(), round.1));
+            let demand = demand(line, workload, &bench.identity().target);
+            let share = peak.and_then(|peak| demand.share(&peak, round.1 / 1e9));
             timed.prepack_ns = prepack_ns;
             timed.rounds.push(Round { min_ns: round.0, median_ns: round.1, samples: round.2, at, share });
         }
@@ -315,30 +316,12 @@ impl Suite<'_> {
         let min = measured.samples_ns.iter().copied().fold(f64::INFINITY, f64::min);
         Ok(((min, median, measured.samples_ns.len()), measured.prepack_ns))
     }
-
-    /// How near `ns` comes to the roofline.
-    fn share(
-        &self,
-        line: &Line,
-        workload: &Workload,
-        peak: &Peak,
-        bench: &dyn Bench,
-        ns: f64,
-    ) -> Option<(f64, &'static str)> {
-        let f32s = workload.operands.iter().all(|operand| operand.dtype == DType::F32);
-        let peak = Peak { flops_per_s: peak.flops_per_s * self.options.threads as f64, ..*peak };
-        let cached = workload.min_bytes() <= 2 * bench.identity().target.limits.l2_bytes;
-        let (bound_ns, roof) = roofline(line.flops.filter(|_| f32s), (!cached).then_some(line.bytes), &peak)?;
-        (ns > 0.0).then_some((bound_ns / ns, roof))
-    }
 }
 
-/// The least nanoseconds that so many multiply-adds in f32 (no peak of other types is known) and bytes from beyond the
-/// second-level cache take, and which of both it is; `None` where neither counts or its peak is unknown.
-fn roofline(flops: Option<u64>, bytes: Option<u64>, peak: &Peak) -> Option<(f64, &'static str)> {
-    let ns = |amount: Option<u64>, per_s: f64| amount.filter(|_| per_s > 0.0).map(|amount| amount as f64 / per_s * 1e9);
-    let roofs = [(ns(flops, peak.flops_per_s), "fma"), (ns(bytes, peak.bytes_per_s), "read")];
-    roofs.into_iter().filter_map(|(ns, roof)| Some((ns?, roof))).max_by(|a, b| a.0.total_cmp(&b.0))
+/// What a line asks of a target, by the suite's own count of operations and bytes.
+fn demand(line: &Line, workload: &Workload, target: &Target) -> Demand {
+    let demand = Demand::of(workload, target);
+    Demand { operations: line.flops, bytes: demand.bytes.map(|_| line.bytes), ..demand }
 }
 
 /// A clock that began later.
@@ -370,18 +353,35 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use search_space::target::Limits;
+    use search_space::workload::DType;
+
     use super::*;
 
     #[test]
-    fn the_roof_is_whatever_takes_longer_of_what_counts() {
-        let peak = Peak { flops_per_s: 100e9, bytes_per_s: 10e9 };
-        assert_eq!(roofline(Some(1000), Some(10), &peak), Some((10.0, "fma")));
-        assert_eq!(roofline(Some(1000), Some(1000), &peak), Some((100.0, "read")));
-        // What stays in the cache is not read from beyond it, and other types have other peaks.
-        assert_eq!(roofline(Some(1000), None, &peak), Some((10.0, "fma")));
-        assert_eq!(roofline(None, Some(1000), &peak), Some((100.0, "read")));
-        assert_eq!(roofline(None, None, &peak), None);
-        assert_eq!(roofline(Some(1000), None, &Peak { flops_per_s: 0.0, ..peak }), None);
+    fn a_line_asks_for_what_its_suite_counts() {
+        let target = |l2_bytes| Target {
+            key: "tt1;cpu;sapphirerapids;core;avx512f,fma;1".parse().unwrap(),
+            limits: Limits {
+                vector_bytes: 64,
+                vector_registers: 32,
+                l1_bytes: 48 << 10,
+                l2_bytes,
+                shared_bytes: 0,
+                workgroup_invocations: 0,
+                grid_per_dim: 0,
+                loop_iterations: 0,
+                buffer_bytes: 0,
+            },
+        };
+        let text = r#"{"version": 1, "workloads": [{"name": "a", "op": "matmul", "dtype": "bf16",
+            "shape": {"M": 64, "N": 64, "K": 64}, "flops": 1000, "bytes": 500, "out_dtype": "bf16"}]}"#;
+        let suite = datasets::suite::parse("a.json".as_ref(), text.as_bytes()).unwrap();
+        let line = &suite[0];
+        let workload = line.workload(MathMode::Ieee).unwrap();
+        let far = demand(line, &workload, &target(1 << 10));
+        assert_eq!(far, Demand { factors: DType::Bf16, operations: Some(1000), bytes: Some(500) });
+        assert_eq!(demand(line, &workload, &target(1 << 20)).bytes, None);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::str::FromStr;
 use search_space::{Outcome, Schedule, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
+use super::{After, Batch, Device, Failure, Identity, KernelInfo, Placement};
+use crate::peak::Peak;
 use crate::worker::protocol_fd;
 
 /// What a bad candidate does when it first runs.

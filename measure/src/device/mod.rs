@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use search_space::{Outcome, Schedule, Target, Workload};
 use serde::{Deserialize, Serialize};
 
+use crate::peak::Peak;
 pub use cpu::CpuDevice;
 pub use features::Features;
 pub use spec::{DeviceSpec, FoundDevice, list_devices};
@@ -110,15 +111,6 @@ pub struct Batch {
     pub disturbed: bool,
 }
 
-/// Throughput of one thread (CPU) or of the device, measured next to the run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Peak {
-    /// Most f32 multiply-adds, counted as two operations each, per second; `0` when it cannot be measured.
-    pub flops_per_s: f64,
-    /// Bytes read from memory per second; `0` when it cannot be measured.
-    pub bytes_per_s: f64,
-}
-
 /// A device inside its worker process. Methods may be called in any order; each call is complete when it returns.
 pub trait Device {
     /// A compiled candidate, with its workspace and scratch memory allocated and touched.
@@ -206,7 +198,7 @@ pub trait Device {
     /// drift: a neighbour, a clock, a temperature.
     fn control(&mut self) -> Option<f64>;
 
-    /// Measures the roofline.
+    /// Measures the roofline: what all threads of the device do at best, with the units that its target names.
     ///
     /// # Errors
     ///

@@ -9,7 +9,8 @@ use search_space::workload::{EpilogueStep, Op, Real};
 use search_space::{Schedule, Target, reference, samples};
 
 use super::*;
-use crate::device::{After, Batch, Identity, KernelInfo, Peak, Placement};
+use crate::device::{After, Batch, Identity, KernelInfo, Placement};
+use crate::peak::Peak;
 
 /// The output's buffer from the input buffers; elements it leaves NaN are not written.
 type Kernel = fn(&Workload, &[Vec<f64>]) -> Vec<f64>;
@@ -96,7 +97,7 @@ impl Device for Fake {
         None
     }
     fn peak(&mut self) -> Result<Peak, Failure> {
-        Ok(Peak { flops_per_s: 0.0, bytes_per_s: 0.0 })
+        Ok(Peak::default())
     }
 }
 

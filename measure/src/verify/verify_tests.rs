@@ -7,7 +7,8 @@ use search_space::workload::Storage;
 use search_space::{Schedule, Target};
 
 use super::*;
-use crate::device::{After, Batch, Identity, KernelInfo, Peak, Placement};
+use crate::device::{After, Batch, Identity, KernelInfo, Placement};
+use crate::peak::Peak;
 
 /// What a matmul may do wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,7 +179,7 @@ impl Device for Naive {
         None
     }
     fn peak(&mut self) -> Result<Peak, Failure> {
-        Ok(Peak { flops_per_s: 0.0, bytes_per_s: 0.0 })
+        Ok(Peak::default())
     }
 }
 

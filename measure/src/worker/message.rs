@@ -3,7 +3,8 @@
 use search_space::{Outcome, Schedule};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Failure, Identity, KernelInfo, Peak};
+use crate::device::{Failure, Identity, KernelInfo};
+use crate::peak::Peak;
 use crate::protocol::{Loading, Measured, ScreenOptions};
 
 /// From the tuner.

@@ -10,8 +10,8 @@ use codegen::emit::llvm::{self, Compiled};
 use codegen::tile::{Phase, Source};
 use search_space::{Outcome, Schedule, Workload};
 
-use super::{After, Batch, Device, Failure, Features, Identity, KernelInfo, Peak, Placement};
-use crate::peak;
+use super::{After, Batch, Device, Failure, Features, Identity, KernelInfo, Placement};
+use crate::peak::{self, Peak, Units};
 use memory::Region;
 use pool::{Job, Pool};
 
@@ -223,6 +223,7 @@ impl Device for CpuDevice {
     }
 
     fn peak(&mut self) -> Result<Peak, Failure> {
-        Ok(peak::measure())
+        let memory = Region::new(peak::READ_BYTES as u64, 64, Placement::Plain { round: 0 })?;
+        Ok(peak::measure(&self.pool, Units::of(&self.identity.target.key.features), memory.bytes()))
     }
 }

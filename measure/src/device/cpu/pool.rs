@@ -1,5 +1,6 @@
 //! Threads that run a kernel together. The caller is core 0; the others spin for a moment between launches, then
-//! sleep, so that launches in a row cost no system call and an idle worker costs no processor.
+//! sleep, so that launches in a row cost no system call and an idle worker costs no processor. Probes of the peak run on
+//! the same threads.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use codegen::emit::llvm::Compiled;
 
 use super::host;
 use super::memory::Region;
+use crate::peak::Crew;
 
 /// How often a thread looks for work before it sleeps: some 50 µs.
 const SPINS: u32 = 20_000;
@@ -26,6 +28,15 @@ pub(super) struct Job<'a> {
     pub(super) calls: u64,
 }
 
+/// What the threads do together.
+#[derive(Clone, Copy)]
+enum Task<'a> {
+    /// Run a kernel.
+    Launch(Job<'a>),
+    /// Call a function, each with its number.
+    Call(&'a (dyn Fn(usize) + Sync)),
+}
+
 /// A team of threads, the caller included.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -34,14 +45,14 @@ pub(super) struct Pool {
 }
 
 struct Shared {
-    /// Raised once per launch; helpers run the job when they see a new value.
+    /// Raised once per task; helpers take part when they see a new value.
     launch: AtomicU64,
-    /// Helpers that have not finished the launch.
+    /// Helpers that have not finished the task.
     busy: AtomicUsize,
     /// The call that the next free thread makes.
     next: AtomicU64,
     stop: AtomicBool,
-    job: UnsafeCell<Option<Job<'static>>>,
+    task: UnsafeCell<Option<Task<'static>>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -50,7 +61,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-// SAFETY: `job` is written only while no helper is busy, before `launch` is raised (release); helpers read it after
+// SAFETY: `task` is written only while no helper is busy, before `launch` is raised (release); helpers read it after
 // they saw the raise (acquire) and before they lower `busy` (release), which the writer awaits (acquire). The kernel's
 // cores touch disjoint parts of the buffers.
 unsafe impl Sync for Shared {}
@@ -65,7 +76,7 @@ impl Pool {
             busy: AtomicUsize::new(0),
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            job: UnsafeCell::new(None),
+            task: UnsafeCell::new(None),
         });
         let helpers = (1u64..)
             .zip(processors)
@@ -91,20 +102,34 @@ impl Pool {
             call(&job, 0, 0, 1);
             return;
         }
-        let job = Job { calls: job.calls.max(self.threads()), ..job };
+        self.together(Task::Launch(Job { calls: job.calls.max(self.threads()), ..job }));
+    }
+
+    /// Has all threads take part in a task and waits for all.
+    fn together(&self, task: Task<'_>) {
         self.shared.next.store(0, Ordering::Relaxed);
-        // SAFETY: only the lifetime changes; all helpers are done with the job before this function returns.
-        let lasting: Job<'static> = unsafe { std::mem::transmute(job) };
+        // SAFETY: only the lifetime changes; all helpers are done with the task before this function returns.
+        let lasting: Task<'static> = unsafe { std::mem::transmute(task) };
         // SAFETY: no helper is busy, see `Sync`.
-        unsafe { *self.shared.job.get() = Some(lasting) };
+        unsafe { *self.shared.task.get() = Some(lasting) };
         self.shared.busy.store(self.helpers.len(), Ordering::Release);
         self.shared.launch.fetch_add(1, Ordering::Release);
         // Unparking a thread that is awake is cheap, and one that is about to sleep wakes at once.
         self.helpers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
-        take_part(&self.shared, &job, 0);
+        take_part(&self.shared, &task, 0);
         while self.shared.busy.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
         }
+    }
+}
+
+impl Crew for Pool {
+    fn threads(&self) -> usize {
+        1 + self.helpers.len()
+    }
+
+    fn each(&self, work: &(dyn Fn(usize) + Sync)) {
+        self.together(Task::Call(work));
     }
 }
 
@@ -133,16 +158,20 @@ fn help(shared: &Shared, core: u64) {
             continue;
         }
         (seen, idle) = (launch, 0);
-        // SAFETY: the caller waits for `busy` before it writes the job again, see `Sync`.
-        if let Some(job) = unsafe { *shared.job.get() } {
-            take_part(shared, &job, core);
+        // SAFETY: the caller waits for `busy` before it writes the task again, see `Sync`.
+        if let Some(task) = unsafe { *shared.task.get() } {
+            take_part(shared, &task, core);
         }
         shared.busy.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// One thread's part of a launch: its own call, or the next share until none is left.
-fn take_part(shared: &Shared, job: &Job<'_>, thread: u64) {
+/// One thread's part of a task; of a launch its own call, or the next share until none is left.
+fn take_part(shared: &Shared, task: &Task<'_>, thread: u64) {
+    let job = match task {
+        Task::Launch(job) => job,
+        Task::Call(work) => return work(usize::try_from(thread).expect("invariant: threads are few")),
+    };
     if job.calls == job.scratch.len() as u64 {
         return call(job, thread, thread, job.calls);
     }

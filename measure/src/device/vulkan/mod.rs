@@ -14,8 +14,8 @@ use std::time::Instant;
 use codegen::tile::Phase;
 use search_space::{Outcome, Schedule, Workload};
 
-use super::{After, Batch, Device, Failure, Identity, KernelInfo, Peak, Placement};
-use crate::peak;
+use super::{After, Batch, CpuDevice, Device, Failure, Features, Identity, KernelInfo, Placement};
+use crate::peak::{self, Peak};
 use gpu::Gpu;
 use kernel::Stamps;
 pub(super) use kernel::VulkanKernel;
@@ -240,12 +240,16 @@ impl Device for VulkanDevice {
 
     fn peak(&mut self) -> Result<Peak, Failure> {
         if !self.software {
-            return Ok(Peak { flops_per_s: 0.0, bytes_per_s: 0.0 });
+            return Ok(Peak::default());
         }
-        let one = peak::measure();
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        #[expect(clippy::cast_precision_loss, reason = "a machine has few processors")]
-        Ok(Peak { flops_per_s: one.flops_per_s * threads as f64, bytes_per_s: one.bytes_per_s })
+        // A software device has all of the processor. In a thread of its own, which pins itself.
+        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+        let processor = || CpuDevice::open(threads, &Features::default())?.peak();
+        let peak = std::thread::scope(|scope| scope.spawn(processor).join());
+        let Peak { flops_per_s, bytes_per_s, .. } =
+            peak.map_err(|_| Failure::new(Outcome::Crash, "measuring the processor's peak panicked"))??;
+        // Shaders have no narrow elements here.
+        Ok(Peak { flops_per_s, bytes_per_s, ..Peak::default() })
     }
 }
 
