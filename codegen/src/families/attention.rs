@@ -275,6 +275,7 @@ impl<'a> Form<'a> {
                     unroll: self.schedule.ku,
                     prefetch: 0,
                     keep: None,
+                    wake: 0,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],
@@ -306,6 +307,7 @@ impl<'a> Form<'a> {
                     unroll: self.schedule.ku,
                     prefetch: 0,
                     keep: None,
+                    wake: 0,
                 },
                 Stmt::Map {
                     shape: vec![Index::of(rows), Index::of(self.lanes)],

@@ -392,6 +392,9 @@ pub enum Stmt {
         prefetch: u64,
         /// Where each element of `b` that is read is written too, at the same coordinates: `b` is packed on the way.
         keep: Option<View>,
+        /// Steps of the instruction along k after which a matrix unit stores a register nobody needs: where its stores
+        /// are rare, the next one is slow. 0 is never.
+        wake: u64,
     },
     /// Asks for the memory of a window of constant shape, which is neither read nor written.
     Prefetch {

@@ -134,12 +134,13 @@ impl Text<'_> {
                 }
                 Ok(())
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep } => {
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep, wake } => {
                 let acc = &self.kernel.tiles[*acc].name;
                 let (shape, a, b) = (self.shape(shape), self.view(a), self.view(b));
                 let ahead = if *prefetch > 0 { format!(" prefetch {prefetch}") } else { String::new() };
                 let keep = keep.as_ref().map_or(String::new(), |keep| format!(" keep {b} in {}", self.view(keep)));
-                let with = format!("with {} unroll {unroll}{ahead}{keep}", atom.name);
+                let wake = if *wake > 0 { format!(" wake {wake}") } else { String::new() };
+                let with = format!("with {} unroll {unroll}{ahead}{keep}{wake}", atom.name);
                 self.line(depth, &format!("contract {shape} {acc} += {a} * {b} {with}"))
             }
             Stmt::Prefetch { shape, src } => {

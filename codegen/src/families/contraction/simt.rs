@@ -120,6 +120,7 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         unroll: plan.unroll,
         prefetch: 0,
         keep: None,
+        wake: 0,
     };
     let staged: Vec<usize> = (1..tiles.len()).collect();
     let pipes =

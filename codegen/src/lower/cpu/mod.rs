@@ -49,6 +49,7 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
         vector_bytes: target.limits.vector_bytes,
         lanes: u16::try_from(widest).expect("invariant: at most 16"),
         functions,
+        wake: None,
         copies: if invocation { search_space::families::workers::COPIES } else { 1 },
         next_var: u32::try_from(kernel.vars.len()).expect("invariant: few variables"),
     };
@@ -92,6 +93,8 @@ struct Lowering<'k> {
     /// Register tiles of the matrix unit.
     matrices: Vec<Option<matrix::Blocks>>,
     vector_bytes: u64,
+    /// Where registers of the matrix unit are stored for nobody, once there is such a place.
+    wake: Option<Mem>,
     /// Elements of a vector of windows that touch no register tile.
     lanes: u16,
     functions: Functions,
@@ -169,9 +172,12 @@ impl Lowering<'_> {
                 let work = Work { shape, args, lets, stores, ahead: *ahead };
                 if folds.is_empty() { self.window(&work) } else { self.fold(&work, folds, *accumulators) }
             }
-            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep } => {
+            Stmt::Contract { shape, acc, a, b, atom, unroll, prefetch, keep, wake } => {
                 match self.matrix_of(Place::Tile(*acc)) {
-                    Some(blocks) => self.matrix_contract((&shape[2], blocks), [a, b], atom, *unroll, *prefetch),
+                    Some(blocks) => {
+                        let steps = matrix::Steps { unroll: *unroll, prefetch: *prefetch, wake: *wake };
+                        self.matrix_contract((&shape[2], blocks), [a, b], atom, steps);
+                    }
                     None if atom.shape.2 > 1 => self.byte_sums(&shape[2], *acc, [a, b], atom, *unroll, *prefetch),
                     None => {
                         let beside = Beside { steps: *prefetch, keep: keep.as_ref() };

@@ -182,10 +182,11 @@ pub(crate) fn closest(space: &ParameterSpace, wish: &[(&str, Value)]) -> Schedul
         let miss = |value: &Value| match (wished, value) {
             (Some(Value::Int(wished)), Value::Int(value)) => {
                 let ratio = (wished.max(&1)).max(value) * 1000 / (wished.max(&1)).min(value.max(&1));
-                ratio.unsigned_abs()
+                // As a ratio 0 is as good as 1.
+                (ratio.unsigned_abs(), u8::from(wished != value))
             }
-            (Some(wished), value) if wished == value => 0,
-            _ => u64::MAX,
+            (Some(wished), value) if wished == value => (0, 0),
+            _ => (u64::MAX, 0),
         };
         let position = (0..parameter.values.len()).min_by_key(|&at| miss(&parameter.values[at])).unwrap_or(0);
         config.push(u16::try_from(position).expect("invariant: domains have at most 2^16 values"));

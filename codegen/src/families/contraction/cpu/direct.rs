@@ -371,6 +371,7 @@ impl Family<'_> {
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
             keep: None,
+            wake: 0,
         }
     }
 

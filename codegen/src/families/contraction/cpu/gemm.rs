@@ -434,6 +434,7 @@ impl<'a> Family<'a> {
             unroll: self.schedule.ku,
             prefetch: if fused == (columns == Columns::Fused) { self.schedule.pf } else { 0 },
             keep: (columns == Columns::Fused).then(|| factor(false, true)),
+            wake: 0,
         };
         let mut stmts = self.prefetch_partial(blocks, row, col);
         stmts.push(Stmt::Fill { tile: acc, value: 0.0 });

@@ -293,8 +293,10 @@ impl<'a> Family<'a> {
     }
 
     fn cache_loops(&mut self, depth: usize, at: &At) -> Vec<Stmt> {
-        let order: Vec<LoopAxis> =
+        let mut order: Vec<LoopAxis> =
             self.schedule.cache_order().into_iter().filter(|axis| *axis != LoopAxis::K).collect();
+        // What is one block is known from the start, and packed once.
+        order.sort_by_key(|axis| self.dim(*axis == LoopAxis::Rows).blocks() > 1);
         let Some(&axis) = order.get(depth) else { return self.register_loops(at) };
         let rows = axis == LoopAxis::Rows;
         let (name, parallel) = if rows { ("ic", Parallel::Rows) } else { ("jc", Parallel::Cols) };
@@ -401,6 +403,7 @@ impl<'a> Family<'a> {
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
             keep: None,
+            wake: self.schedule.wake,
         };
         let mut stmts = vec![Stmt::Fill { tile: acc, value: 0.0 }, contract];
         stmts.extend(self.store(at, acc, row, col));

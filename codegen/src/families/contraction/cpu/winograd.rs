@@ -334,6 +334,7 @@ impl Family<'_> {
             unroll: self.schedule.ku,
             prefetch: self.schedule.pf,
             keep: None,
+            wake: 0,
         };
         let product = vec![point.clone(), tile, Index::Coord(1)];
         let copy = Stmt::Copy {

@@ -13,6 +13,10 @@ use crate::workload::DType;
 const REGISTERS: u64 = 8;
 /// Rows (or columns) of a register.
 const BLOCK: u64 = 16;
+/// Bytes of k in a row of a factor's register.
+const STEP_BYTES: u64 = 64;
+/// Steps of k between stores that keep the unit's stores fast.
+pub(super) const WAKES: [i64; 4] = [0, 4, 8, 16];
 /// Largest block of packed rows and of packed columns, as multiples of the second-level cache.
 const ROWS_PER_L2: u64 = 2;
 const COLS_PER_L2: u64 = 4;
@@ -24,6 +28,10 @@ pub(super) fn tile(space: &mut SpaceBuilder, view: &ContractionView, l2_bytes: u
     // One register for each block of sums, and for one step of each factor.
     let rule = format!("form == 'tile' => (mr % {BLOCK} == 0 && {rows}*nv + {rows} + nv <= {REGISTERS})");
     space.require("tile_registers", &rule);
+    space.require("asleep", "form != 'tile' => wake == 0");
+    // There is something left to do after the first of these stores.
+    let steps = view.extents().2.div_ceil(STEP_BYTES / view.factors()[0].bytes());
+    space.require("wakes_used", &format!("wake == 0 || wake < {steps}"));
 }
 
 /// The constraints of the form `bytes`.
@@ -62,7 +70,7 @@ pub(super) fn default(view: &ContractionView, target: &Target, tile: bool, space
     let column = (k * view.factors()[1].bytes()).max(1);
     let columns = (target.limits.l2_bytes / 2 / column).clamp(64, n.max(64));
     let packed = |map| if view.is_free(map) { "ahead" } else { "panel" };
-    let wish: [(&str, Value); 14] = [
+    let wish: [(&str, Value); 15] = [
         ("form", if tile { "tile" } else { "bytes" }.into()),
         ("vec", "n".into()),
         ("vw", signed(BLOCK).into()),
@@ -76,6 +84,7 @@ pub(super) fn default(view: &ContractionView, target: &Target, tile: bool, space
         ("pack_b", packed(&view.b).into()),
         ("ku", 2.into()),
         ("pf", 1.into()),
+        ("wake", 8.into()),
         ("tail", "separate".into()),
     ];
     closest(space, &wish)

@@ -132,6 +132,9 @@ pub struct CpuSchedule {
     pub ku: u64,
     /// Steps of k that factors are asked for ahead, of [`Form::Gemm`] the columns; 0 is not at all.
     pub pf: u64,
+    /// Steps of the matrix unit along k after which it stores a register for nobody, so that its stores stay fast; 0 is
+    /// never.
+    pub wake: u64,
     /// Edges.
     pub tail: Tail,
     /// Threads.
@@ -182,6 +185,7 @@ impl CpuSchedule {
             pack_b: packed("pack_b", name("pack_b")?)?,
             ku: int("ku")?,
             pf: if schedule.int("pf").is_some_and(|steps| steps != 0) { int("pf")? } else { 0 },
+            wake: if schedule.int("wake").is_some_and(|steps| steps != 0) { int("wake")? } else { 0 },
             tail: match name("tail")? {
                 "-" => Tail::Exact,
                 "masked" => Tail::Masked,

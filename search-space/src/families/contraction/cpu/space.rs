@@ -88,6 +88,9 @@ pub fn plan(view: &ContractionView, target: &Target) -> Result<SchedulePlan, Uns
         [(true, &[0, 4, 8, 16]), (whole, &[0, 1, 2, 4]), (image.is_some(), &[0, 4, 8, 16, 32, 64])];
     let ahead: BTreeSet<i64> = ahead.iter().filter(|(here, _)| *here).flat_map(|(_, steps)| *steps).copied().collect();
     space.param("pf", ahead);
+    if tile {
+        space.param("wake", matrix::WAKES);
+    }
     space.names("tail", &["-", "masked", "separate", "overlap"]).structural("tail");
     space.names("par", if target.key.threads > 1 { &["-", "rows", "cols", "batch", "k"] } else { &["-"] });
 
