@@ -157,6 +157,31 @@ fn the_matrix_unit_agrees_with_the_reference() {
 }
 
 #[test]
+fn stores_that_keep_the_matrix_unit_awake_change_nothing() {
+    let (arch, host) = llvm::host_cpu();
+    let features: Vec<&str> = host.iter().map(String::as_str).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    // Twelve steps along k, the last one partial; two blocks of rows, and one of columns, which is packed once.
+    let workload = Workload::parse("matmul m=80 n=48 k=360 dtype=bf16").unwrap();
+    let target = samples::cpu_target(&arch, &["amx-bf16", "amx-tile", "avx512f"], 64, 1);
+    for (wake, ku) in [(0, 2), (4, 1), (4, 2), (4, 4), (8, 1), (8, 8)] {
+        let mut schedule = families::plan(&workload, &target).unwrap().default;
+        for (name, value) in [("wake", wake), ("ku", ku), ("mr", 32), ("nv", 2), ("mt", 2), ("nt", 2)] {
+            schedule.set(name, value);
+        }
+        let lowered = lower(&workload, &target, &schedule).unwrap();
+        let text = lowered.lane.to_string();
+        assert_eq!(text.contains("wake"), wake > 0, "{schedule}: {text}");
+        // Columns are packed before the loop over the blocks of rows.
+        let tile = lowered.tile.to_string();
+        assert!(tile.find("cols_packed[").unwrap() < tile.find("for ic").unwrap(), "{tile}");
+        if features.contains(&"amx-bf16") {
+            check(&workload, &samples::cpu_target(&arch, &features, 64, 1), &schedule, &mut rng);
+        }
+    }
+}
+
+#[test]
 fn sums_of_bytes_in_lanes_agree_with_the_reference() {
     let (arch, host) = llvm::host_cpu();
     let features: Vec<&str> = host.iter().map(String::as_str).filter(|feature| !feature.starts_with("amx")).collect();

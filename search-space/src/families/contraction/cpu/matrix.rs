@@ -63,12 +63,21 @@ fn whole(space: &mut SpaceBuilder, view: &ContractionView, form: &str, l2_bytes:
     on("cols_fit", format!("nt > 1 && pack_b == 'panel' => nt*(nv*vw)*{b} <= {}", l2_bytes * COLS_PER_L2));
 }
 
-/// Two by two registers of the matrix unit (or two vectors and as many rows as the registers hold) over blocks of some
-/// 256 rows and up to half the second-level cache of columns.
+/// Two by two registers of the matrix unit over blocks of 256 rows, fewer where those do not fit half the second-level
+/// cache; or two vectors and as many rows as the registers hold, over blocks of some 240 rows. Rows that make one block
+/// are packed once, and every panel of columns is best used while it is still in the cache; else rows are packed for each
+/// block of columns, and those should be few.
 pub(super) fn default(view: &ContractionView, target: &Target, tile: bool, space: &ParameterSpace) -> Schedule {
-    let (_, n, k) = view.extents();
-    let column = (k * view.factors()[1].bytes()).max(1);
-    let columns = (target.limits.l2_bytes / 2 / column).clamp(64, n.max(64));
+    let (m, n, k) = view.extents();
+    let l2_bytes = target.limits.l2_bytes;
+    let [row, column] = view.factors().map(|dtype| (k * dtype.bytes()).max(1));
+    let rows = if tile { (l2_bytes / 2 / row / 32).clamp(1, 8) } else { 20 };
+    let budget = match tile {
+        true if rows * 32 >= m => l2_bytes / 8,
+        true => l2_bytes * 2,
+        false => l2_bytes / 2,
+    };
+    let columns = (budget / column).clamp(64, n.max(64));
     let packed = |map| if view.is_free(map) { "ahead" } else { "panel" };
     let wish: [(&str, Value); 15] = [
         ("form", if tile { "tile" } else { "bytes" }.into()),
@@ -76,14 +85,14 @@ pub(super) fn default(view: &ContractionView, target: &Target, tile: bool, space
         ("vw", signed(BLOCK).into()),
         ("mr", if tile { 32 } else { 12 }.into()),
         ("nv", 2.into()),
-        ("mt", if tile { 8 } else { 20 }.into()),
+        ("mt", signed(rows).into()),
         ("nt", signed(columns / 32).into()),
         ("kc", signed(k).into()),
         ("order", "jpi.ji".into()),
         ("pack_a", packed(&view.a).into()),
         ("pack_b", packed(&view.b).into()),
         ("ku", 2.into()),
-        ("pf", 1.into()),
+        ("pf", if tile { 2 } else { 1 }.into()),
         ("wake", 8.into()),
         ("tail", "separate".into()),
     ];

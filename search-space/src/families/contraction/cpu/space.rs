@@ -412,6 +412,7 @@ pub(super) fn signed(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families::contraction::cpu::CpuSchedule;
     use crate::samples;
     use crate::workload::{Conv2dSpec, MathMode, MatmulSpec, Storage, Workload};
 
@@ -447,6 +448,47 @@ mod tests {
             let why = plan.space.why_schedule(&schedule).map(|why| why.to_string()).unwrap_or_default();
             assert!(why.contains(&format!("`{constraint}`")), "{change}: {why:?}, not {constraint}");
         }
+    }
+
+    #[test]
+    fn each_rule_of_the_matrix_unit_forbids_by_its_name() {
+        // Ten steps of 32 along k.
+        let workload = MatmulSpec { dtype: DType::Bf16, ..MatmulSpec::new(64, 64, 320) }.workload().unwrap();
+        let target = samples::cpu_target("x86-64", &["amx-bf16", "amx-tile"], 64, 1);
+        let plan = plan(&ContractionView::new(&workload).unwrap(), &target).unwrap();
+        let found = |name: &str| plan.default.get(name).unwrap().to_string();
+        assert_eq!(["form", "mr", "nv", "wake"].map(found), ["tile", "32", "2", "8"]);
+        let changes = [
+            ("mr=24", "tile_registers"),
+            ("mr=48", "tile_registers"),
+            ("wake=16", "wakes_used"),
+            ("kc=160", "tile_whole_k"),
+            ("form=gemm mr=6 nv=4 mt=1 nt=1 pf=0", "asleep"),
+        ];
+        breaks(&plan, &plan.default, &changes);
+        // A schedule from before there was the parameter says nothing of it, and means never.
+        let mut old = plan.default.clone();
+        old.set("wake", 0);
+        assert_eq!(CpuSchedule::read(&old).unwrap().wake, 0);
+        let old: Schedule = old.iter().filter(|(name, _)| *name != "wake").map(|(n, v)| (n, v.clone())).collect();
+        assert_eq!(CpuSchedule::read(&old).unwrap().wake, 0);
+        assert_eq!(CpuSchedule::read(&plan.default).unwrap().wake, 8);
+    }
+
+    #[test]
+    fn the_default_of_the_matrix_unit_packs_few_rows_once_and_many_rows_seldom() {
+        let target = samples::cpu_target("x86-64", &["amx-bf16", "amx-tile"], 64, 1);
+        let l2_bytes = signed(target.limits.l2_bytes);
+        let block = |m, n, k| {
+            let workload = MatmulSpec { dtype: DType::Bf16, ..MatmulSpec::new(m, n, k) }.workload().unwrap();
+            let default = plan(&ContractionView::new(&workload).unwrap(), &target).unwrap().default;
+            let int = |name: &str| default.int(name).unwrap();
+            [int("mt") * int("mr") * signed(k) * 2, int("nt") * int("nv") * int("vw") * signed(k) * 2]
+        };
+        let few = block(64, 8192, 512);
+        assert!(few[1] <= l2_bytes / 4, "{few:?}");
+        let many = block(4096, 4096, 512);
+        assert!(many[0] <= l2_bytes / 2 && many[1] > l2_bytes, "{many:?}");
     }
 
     #[test]
