@@ -71,6 +71,7 @@ const PEAK: Peak = Peak {
     amx_bf16_flops_per_s: 2e12,
     amx_int8_ops_per_s: 0.0,
     vnni_int8_ops_per_s: 0.0,
+    near_bytes_per_s: 0.0,
     bytes_per_s: 1e10,
 };
 

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use codegen::emit::llvm;
 
-pub use roof::{Demand, Peak, Roof};
+pub use roof::{Demand, NEAR_BYTES, Peak, Roof};
 
 /// Bytes read by one bandwidth pass, all threads together. Larger than the share of a last-level cache that one tenant
 /// usually gets; on hosts with a very large one the figure is that cache's.
@@ -25,6 +25,7 @@ pub(crate) const READ_BYTES: usize = 256 << 20;
 /// Passes of each arithmetic probe (some 0.1 ms each) and of reading.
 const ARITHMETIC: usize = 40;
 const READS: usize = 4;
+const NEAR_READS: usize = 16;
 
 /// Work done and time it took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,17 +104,22 @@ impl Units {
 /// Measures every peak of a crew; `memory` is what is read, [`READ_BYTES`] of it.
 pub(crate) fn measure(crew: &dyn Crew, units: Units, memory: &[u8]) -> Peak {
     let arithmetic = |probe: &(dyn Fn() -> f64 + Sync)| best(ARITHMETIC, || rate(crew, &|_| probe()));
-    let parts = parts(memory, crew.threads());
-    let read = |thread: usize| {
-        let part = parts.get(thread).copied().unwrap_or_default();
-        read_all(part);
-        #[expect(clippy::cast_precision_loss, reason = "an amount of memory is below 2^53 bytes")]
-        let amount = part.len() as f64;
-        amount
+    let read = |memory: &[u8], passes| {
+        let parts = parts(memory, crew.threads());
+        let read = |thread: usize| {
+            let part = parts.get(thread).copied().unwrap_or_default();
+            read_all(part);
+            #[expect(clippy::cast_precision_loss, reason = "an amount of memory is below 2^53 bytes")]
+            let amount = part.len() as f64;
+            amount
+        };
+        best(passes, || rate(crew, &read))
     };
+    let near = usize::try_from(NEAR_BYTES).unwrap_or(usize::MAX).min(memory.len());
     let mut peak = Peak {
         flops_per_s: arithmetic(&|| multiply_adds(units.vectors, 40_000)),
-        bytes_per_s: best(READS, || rate(crew, &read)),
+        near_bytes_per_s: read(&memory[..near], NEAR_READS),
+        bytes_per_s: read(memory, READS),
         ..Peak::default()
     };
     #[cfg(target_arch = "x86_64")]

@@ -18,9 +18,14 @@ pub struct Peak {
     pub amx_int8_ops_per_s: f64,
     /// Products of bytes and their sums in vectors, counted as two operations, per second.
     pub vnni_int8_ops_per_s: f64,
+    /// Bytes read per second of [`NEAR_BYTES`] that were read a moment ago: from the last cache, where that holds them.
+    pub near_bytes_per_s: f64,
     /// Bytes read from memory per second.
     pub bytes_per_s: f64,
 }
+
+/// Operands up to this size are read at the rate of what was read a moment ago, as kernels are timed again and again.
+pub const NEAR_BYTES: u64 = 32 << 20;
 
 /// One of the rates that bound a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,13 +38,15 @@ pub enum Roof {
     AmxInt8,
     /// Bytes in vectors.
     Vnni,
+    /// Reading what is in the last cache.
+    Cache,
     /// Reading memory.
     Read,
 }
 
 impl Roof {
     /// All of them.
-    pub const ALL: [Roof; 5] = [Roof::Fma, Roof::AmxBf16, Roof::AmxInt8, Roof::Vnni, Roof::Read];
+    pub const ALL: [Roof; 6] = [Roof::Fma, Roof::AmxBf16, Roof::AmxInt8, Roof::Vnni, Roof::Cache, Roof::Read];
 
     /// Its name in reports.
     #[must_use]
@@ -49,6 +56,7 @@ impl Roof {
             Roof::AmxBf16 => "amx-bf16",
             Roof::AmxInt8 => "amx-int8",
             Roof::Vnni => "vnni",
+            Roof::Cache => "cache",
             Roof::Read => "read",
         }
     }
@@ -61,6 +69,7 @@ impl Roof {
             Roof::AmxBf16 => "amx_bf16_flops_per_s",
             Roof::AmxInt8 => "amx_int8_ops_per_s",
             Roof::Vnni => "vnni_int8_ops_per_s",
+            Roof::Cache => "read_cached_bytes_per_s",
             Roof::Read => "read_bytes_per_s",
         }
     }
@@ -81,6 +90,7 @@ impl Peak {
             Roof::AmxBf16 => self.amx_bf16_flops_per_s,
             Roof::AmxInt8 => self.amx_int8_ops_per_s,
             Roof::Vnni => self.vnni_int8_ops_per_s,
+            Roof::Cache => self.near_bytes_per_s,
             Roof::Read => self.bytes_per_s,
         }
     }
@@ -136,7 +146,8 @@ impl Demand {
             (seconds > 0.0 && seconds.is_finite()).then_some((seconds, roof))
         };
         let arithmetic = bound(self.operations, peak.roof_of(self.factors));
-        let memory = bound(self.bytes, Some(Roof::Read));
+        let near = self.bytes.is_some_and(|bytes| bytes <= NEAR_BYTES) && peak.near_bytes_per_s > peak.bytes_per_s;
+        let memory = bound(self.bytes, Some(if near { Roof::Cache } else { Roof::Read }));
         arithmetic.into_iter().chain(memory).max_by(|a, b| a.0.total_cmp(&b.0))
     }
 
@@ -157,6 +168,7 @@ mod tests {
         amx_bf16_flops_per_s: 2000e9,
         amx_int8_ops_per_s: 4000e9,
         vnni_int8_ops_per_s: 500e9,
+        near_bytes_per_s: 0.0,
         bytes_per_s: 10e9,
     };
 
@@ -173,6 +185,16 @@ mod tests {
         assert_eq!(bound(DType::F32, None, Some(1000), &PEAK), Some((100.0, Roof::Read)));
         assert_eq!(bound(DType::F32, None, None, &PEAK), None);
         assert_eq!(bound(DType::F32, Some(1000), None, &Peak { flops_per_s: 0.0, ..PEAK }), None);
+    }
+
+    #[test]
+    fn what_the_last_cache_may_hold_is_read_at_its_rate() {
+        let peak = Peak { near_bytes_per_s: 20e9, ..PEAK };
+        assert_eq!(bound(DType::F32, None, Some(1000), &peak), Some((50.0, Roof::Cache)));
+        assert_eq!(bound(DType::F32, None, Some(NEAR_BYTES + 1), &peak).unwrap().1, Roof::Read);
+        // A rate below that of memory was disturbed.
+        let disturbed = Peak { near_bytes_per_s: 5e9, ..PEAK };
+        assert_eq!(bound(DType::F32, None, Some(1000), &disturbed), Some((100.0, Roof::Read)));
     }
 
     #[test]
