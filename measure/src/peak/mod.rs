@@ -124,15 +124,26 @@ pub(crate) fn measure(crew: &dyn Crew, units: Units, memory: &[u8]) -> Peak {
     };
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY (all three): `Units::of` found the unit in the processor and usable by this process.
+        let byte_sums = || {
+            // SAFETY: `Units::of` found the unit in the processor.
+            unsafe { x86::byte_sums(40_000) }
+        };
+        let matrix_bf16 = || {
+            // SAFETY: `Units::of` found the unit in the processor and usable by this process.
+            unsafe { x86::matrix_bf16(3_000) }
+        };
+        let matrix_int8 = || {
+            // SAFETY: as above.
+            unsafe { x86::matrix_int8(3_000) }
+        };
         if units.vnni {
-            peak.vnni_int8_ops_per_s = arithmetic(&|| unsafe { x86::byte_sums(40_000) });
+            peak.vnni_int8_ops_per_s = arithmetic(&byte_sums);
         }
         if units.matrix_bf16 {
-            peak.amx_bf16_flops_per_s = arithmetic(&|| unsafe { x86::matrix_bf16(3_000) });
+            peak.amx_bf16_flops_per_s = arithmetic(&matrix_bf16);
         }
         if units.matrix_int8 {
-            peak.amx_int8_ops_per_s = arithmetic(&|| unsafe { x86::matrix_int8(3_000) });
+            peak.amx_int8_ops_per_s = arithmetic(&matrix_int8);
         }
     }
     peak
