@@ -307,3 +307,26 @@ fn interpreter_finds_what_the_verifier_cannot() {
     });
     assert_ne!(run(&workload, &dirty).unwrap(), wanted);
 }
+
+/// A schedule of another size is refused where its tiles would reach over the end.
+#[test]
+fn tiles_that_do_not_fit_are_refused() {
+    let target = samples::cpu_target("haswell", &["avx", "avx2", "fma"], 32, 1);
+    let of = |text: &str| Workload::parse(text).unwrap();
+    let plan = search_space::families::plan(&of("matmul m=8 n=16 k=8 dtype=f32"), &target).unwrap();
+    let mut schedule = plan.default;
+    for (name, value) in [("mr", 4), ("nv", 1), ("mt", 1), ("nt", 1), ("pf", 0)] {
+        schedule.set(name, value);
+    }
+    for (tail, pack_b, text, why) in [
+        ("-", "panel", "matmul m=9 n=16 k=8 dtype=f32", "9 rows are not whole tiles of 4"),
+        ("-", "panel", "matmul m=8 n=17 k=8 dtype=f32", "17 columns are not whole tiles of 8"),
+        ("overlap", "none", "matmul m=3 n=16 k=8 dtype=f32", "3 rows are fewer than a tile of 4"),
+        ("separate", "fused", "matmul m=3 n=16 k=8 dtype=f32", "no tile of 4 rows is there to pack columns"),
+    ] {
+        schedule.set("tail", tail);
+        schedule.set("pack_b", pack_b);
+        let error = lower(&of(text), &target, &schedule).unwrap_err().to_string();
+        assert!(error.contains(why), "{tail} {pack_b}: {error}");
+    }
+}

@@ -21,6 +21,7 @@ use crate::families::contraction::{Names, Point, buffers, element, epilogue};
 use crate::families::nest::store;
 use crate::index::Index;
 use crate::layout::{Distribution, Layout};
+use crate::lower::LowerError;
 use crate::tile::{
     Access, BinaryOp, Buffer, Cond, Guard, Kernel, LoopKind, Phase, Place, Program, Scalar, Space, Stmt, Tile, View,
 };
@@ -29,8 +30,23 @@ use crate::tile::{
 const LINE_BYTES: u64 = 64;
 
 /// Builds the program.
-pub(super) fn build(view: &ContractionView, schedule: CpuSchedule, atom: Atom) -> Program {
-    Family::new(view, schedule, atom).program()
+///
+/// # Errors
+/// [`LowerError::Schedule`] when register tiles would reach over an end that `tail` says nothing of.
+pub(super) fn build(view: &ContractionView, schedule: CpuSchedule, atom: Atom) -> Result<Program, LowerError> {
+    let family = Family::new(view, schedule, atom);
+    let (tail, fused) = (family.schedule.tail, family.schedule.pack_b == Pack::Fused);
+    for (name, dim) in [("rows", &family.rows), ("columns", &family.cols)] {
+        let (extent, tile) = (dim.extent, dim.tile);
+        let why = match tail {
+            Tail::Exact if dim.remainder() != 0 => format!("{extent} {name} are not whole tiles of {tile}"),
+            Tail::Overlap if extent < tile => format!("{extent} {name} are fewer than a tile of {tile}"),
+            _ if fused && name == "rows" && extent < tile => format!("no tile of {tile} rows is there to pack columns"),
+            _ => continue,
+        };
+        return Err(LowerError::Schedule { why });
+    }
+    Ok(family.program())
 }
 
 /// Where the panels of an operand are.

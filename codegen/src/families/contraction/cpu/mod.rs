@@ -57,7 +57,7 @@ pub fn build(view: &ContractionView, target: &Target, schedule: &Schedule) -> Re
         view.image().ok_or_else(|| LowerError::Schedule { why: why.into() })
     };
     match schedule.form {
-        Form::Gemm => Ok(gemm::build(view, schedule, atom)),
+        Form::Gemm => gemm::build(view, schedule, atom),
         Form::Dots => dots::build(view, &schedule),
         Form::Direct => direct::build(view, &image()?, schedule, atom),
         Form::Stencil => stencil::build(view, &image()?, &schedule),
