@@ -82,7 +82,10 @@ pub(super) fn read(sources: &Sources, context: &Context) -> anyhow::Result<Vec<T
     if let Some(path) = &sources.list {
         tasks.extend(lists::read(path)?);
     }
-    if !sources.only.is_empty() && !tasks.is_empty() {
+    if !sources.only.is_empty() {
+        if sources.model.is_none() && sources.list.is_none() {
+            bail!("--only chooses among the workloads of a file; give --model or --list with it");
+        }
         tasks.retain(|task| sources.only.iter().any(|kind| kind == task.workload.kind()));
         if tasks.is_empty() {
             bail!("no workload is of the kind {}; `tasks` without --only lists them all", sources.only.join(" or "));
