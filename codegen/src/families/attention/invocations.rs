@@ -24,7 +24,7 @@ use crate::families::elementwise::{binary, mul, unary};
 use crate::families::nest::{Draft, fold, spread, store, tile};
 use crate::index::Index;
 use crate::lower::LowerError;
-use crate::tile::{BinaryOp, Fold, FoldOp, LoopKind, Program, Scalar, Stmt, UnaryOp, View};
+use crate::tile::{BinaryOp, Fold, FoldOp, Guard, Program, Scalar, Stmt, UnaryOp, View};
 
 /// Partial results of a maximum or a sum over the keys of a block.
 const ACCUMULATORS: u64 = 4;
@@ -50,14 +50,13 @@ pub fn build(attention: &AttentionView, schedule: &Schedule) -> Result<Program, 
     let blocks = attention.queries.div_ceil(schedule.queries);
     let width = attention.extents[attention.axes.e];
     // Neighbours have neighbouring queries, so that they read the same keys and values.
-    let extents = [(attention.problems(), 1), (width, schedule.columns), (blocks, 1)];
-    let body = draft.blocks_together("block", &extents, spread(schedule.workers), |draft, at, sizes| {
+    let extents = [(attention.problems(), 1), (width.div_ceil(schedule.columns), 1), (blocks, 1)];
+    let body = draft.blocks_together("block", &extents, spread(schedule.workers), |draft, at, _| {
         let block = Block {
             problem: &at[0],
             first_column: &(at[1].clone() * Index::of(schedule.columns)),
             first_query: &(at[2].clone() * Index::of(schedule.queries)),
-            columns: sizes[1],
-            results: draft.register_tile("results", sizes[1], schedule.queries),
+            results: draft.register_tile("results", schedule.columns, schedule.queries),
         };
         form.block(draft, &block)
     });
@@ -82,8 +81,6 @@ struct Block<'b> {
     problem: &'b Index,
     first_column: &'b Index,
     first_query: &'b Index,
-    /// Columns of the results.
-    columns: u64,
     /// Register tile `[column, query]`.
     results: usize,
 }
@@ -115,40 +112,60 @@ impl Form<'_> {
         let axes = &self.attention.axes;
         let query = block.first_query.clone() + Index::Coord(1);
         let column = block.first_column.clone() + Index::Coord(0);
-        let coords = coords(self.attention, block.problem, &[(axes.m, query.clone()), (axes.e, column)]);
+        let mut guards = exists(self.attention, &query, self.schedule.queries);
+        guards.extend(self.guards_of_columns(&column));
+        let coords = coords(self.attention, block.problem, &[(axes.m, query), (axes.e, column)]);
         let held = vec![self.results(block), tile(self.sum, vec![Index::Coord(1)])];
-        let guards = exists(self.attention, &query, self.schedule.queries);
         let value = mul(Scalar::Arg(0), Scalar::Arg(1));
-        epilogue(self.attention, self.window(block), &coords, held, value, &guards)
+        epilogue(self.attention, self.window(), &coords, held, value, &guards)
+    }
+
+    /// Where a column exists, for windows that reach over the last one.
+    fn guards_of_columns(&self, column: &Index) -> Vec<Guard> {
+        let width = self.attention.extents[self.attention.axes.e];
+        if width.is_multiple_of(self.schedule.columns) {
+            return Vec::new();
+        }
+        vec![Guard { index: column.clone(), bound: Index::of(width) }]
     }
 
     /// The window of all results, `[column, query]`.
-    fn window(&self, block: &Block) -> Vec<Index> {
-        vec![Index::of(block.columns), Index::of(self.schedule.queries)]
+    fn window(&self) -> Vec<Index> {
+        vec![Index::of(self.schedule.columns), Index::of(self.schedule.queries)]
     }
 
     fn results(&self, block: &Block) -> View {
         tile(block.results, vec![Index::Coord(0), Index::Coord(1)])
     }
 
+    /// Whole blocks of keys, then the keys that are left one by one: a second body for what is left would double the
+    /// text that the driver compiles.
     fn key_blocks(&self, draft: &mut Draft, block: &Block) -> Vec<Stmt> {
         let (keys, size) = (self.attention.extents[self.attention.axes.n], self.schedule.keys);
-        if !self.attention.causal || keys <= size {
-            return draft.blocks("keys", keys, size, LoopKind::Serial, |draft, at, size| {
-                self.key_block(draft, block, at, size)
-            });
+        let (whole, rest) = (keys / size, keys % size);
+        let (mut blocks, mut singles) = (Index::of(whole), Index::of(rest));
+        if self.attention.causal && keys > size {
+            // The minima tell how long the loops can be.
+            let seen = |size: u64| blocks_seen(self.attention, block.first_query, self.schedule.queries, size);
+            blocks = seen(size).min(blocks);
+            singles = (seen(1) - Index::of(whole * size)).max(Index::ZERO).min(singles);
         }
-        // The minimum changes nothing but tells how long the loop can be.
-        let steps = blocks_seen(self.attention, block.first_query, self.schedule.queries, size);
-        let steps = steps.min(Index::of(keys.div_ceil(size)));
-        draft.blocks_until("keys", steps, keys, size, |draft, at, size| self.key_block(draft, block, at, size))
+        let mut stmts = draft.blocks_until("keys", blocks, whole * size, size, |draft, at, size| {
+            self.key_block(draft, block, &(at.clone() * Index::of(size)), size)
+        });
+        if rest > 0 {
+            stmts.extend(draft.blocks_until("key", singles, rest, 1, |draft, at, size| {
+                self.key_block(draft, block, &(at.clone() + Index::of(whole * self.schedule.keys)), size)
+            }));
+        }
+        stmts
     }
 
-    fn key_block(&self, draft: &mut Draft, block: &Block, at: &Index, size: u64) -> Vec<Stmt> {
+    /// `size` keys from `first` on.
+    fn key_block(&self, draft: &mut Draft, block: &Block, first: &Index, size: u64) -> Vec<Stmt> {
         let axes = &self.attention.axes;
         let schedule = &self.schedule;
-        let first = at.clone() * Index::of(schedule.keys);
-        let mut stmts = self.scores(draft, block, &first, size);
+        let mut stmts = self.scores(draft, block, first, size);
         let row = self.queries();
         let [before, max, sum] = [self.before, self.max, self.sum].map(|held| self.of_query(held));
         stmts.push(Stmt::Copy { shape: row.clone(), dst: before.clone(), src: max.clone() });
@@ -163,14 +180,14 @@ impl Form<'_> {
         let largest = |scores, max| fold(keys.clone(), vec![scores], Scalar::Arg(0), max, FoldOp::Max, ACCUMULATORS);
         stmts.extend(each().map(|(scores, max, _)| largest(scores, max)));
         let power = unary(UnaryOp::ExpBelowZero, binary(BinaryOp::Sub, Scalar::Arg(0), Scalar::Arg(1)));
-        if self.attention.extents[axes.n] > schedule.keys {
+        if self.attention.extents[axes.n] > size {
             // What was summed so far was taken against the maximum before this block.
             stmts.push(store(row.clone(), before.clone(), vec![before.clone(), max], Vec::new(), power.clone()));
             let decayed = mul(Scalar::Arg(0), Scalar::Arg(1));
             stmts.push(store(row, sum.clone(), vec![sum, before], Vec::new(), decayed.clone()));
             let held = self.results(block);
             let args = vec![held.clone(), tile(self.before, vec![Index::Coord(1)])];
-            stmts.push(store(self.window(block), held, args, Vec::new(), decayed));
+            stmts.push(store(self.window(), held, args, Vec::new(), decayed));
         }
         stmts.extend(each().map(|(scores, max, sum)| Stmt::Sweep {
             shape: keys.clone(),
@@ -181,9 +198,14 @@ impl Form<'_> {
             accumulators: ACCUMULATORS,
             ahead: 0,
         }));
-        let own = [(axes.n, first + Index::Coord(2)), (axes.e, block.first_column.clone() + Index::Coord(0))];
+        let mut column = block.first_column.clone() + Index::Coord(0);
+        if !self.guards_of_columns(&column).is_empty() {
+            // What is computed of columns that do not exist is not stored.
+            column = column.min(Index::of(self.attention.extents[axes.e] - 1));
+        }
+        let own = [(axes.n, first.clone() + Index::Coord(2)), (axes.e, column)];
         stmts.push(Stmt::Contract {
-            shape: [Index::of(block.columns), Index::of(schedule.queries), Index::of(size)],
+            shape: [Index::of(schedule.columns), Index::of(schedule.queries), Index::of(size)],
             acc: block.results,
             a: factor(self.attention, 2, &coords(self.attention, block.problem, &own)),
             b: tile(self.scores, vec![Index::Coord(2), Index::Coord(1)]),
