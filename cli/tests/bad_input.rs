@@ -146,6 +146,11 @@ fn models_that_are_none() {
     refused(folder.path(), &["tasks", "--list", "list.txt"], &["list.txt:1"]);
     refused(folder.path(), &["tasks"], &["--model"]);
     refused(folder.path(), &["tasks", "--bind", "n=1"], &["--model"]);
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/models/resnet50.onnx");
+    let model = model.to_str().unwrap();
+    refused(folder.path(), &["tasks", "--model", model, "--only", "attention", "-q"], &["attention", "--only"]);
+    refused(folder.path(), &["tasks", "--model", model, "--only", "fft"], &["fft", "rows"]);
+    refused(folder.path(), &["tasks", "--only", "conv"], &["--only", "--model"]);
 }
 
 #[test]

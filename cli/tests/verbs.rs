@@ -257,6 +257,10 @@ fn lines_for_programs() {
     insta::assert_snapshot!("tasks", serde_json::to_string_pretty(&tasks[0]).unwrap());
     let flops = |task: &Value| task["count"].as_f64().unwrap() * task["flops"].as_f64().unwrap();
     assert!(tasks.windows(2).all(|pair| flops(&pair[0]) >= flops(&pair[1])), "the largest share first");
+    let only = |kinds: &str| {
+        json(folder.path(), 0, &["tasks", "--model", model.to_str().unwrap(), "--only", kinds, "--json"]).len()
+    };
+    assert_eq!((tasks.len(), only("conv"), only("conv,matmul"), only("reduction")), (26, 23, 24, 2));
     let devices = json(folder.path(), 0, &["devices", "--json"]);
     let cpu = devices.iter().find(|device| device["device"] == "cpu").unwrap();
     freeze("devices", std::slice::from_ref(cpu));

@@ -1,13 +1,19 @@
-//! Maps, row passes and reductions as invocations: the text of a softmax, the extremes of the spaces, and the limits.
-//! That the kernels compute the right numbers is tested on a device, by `measure/tests/vulkan.rs`.
+//! Maps, row passes, reductions and attention as invocations: the text of a softmax, the extremes of the spaces, and the limits.
+//! That the kernels compute the right numbers is tested on a device, by `measure/tests/vulkan.rs`; of attention, which has
+//! a program of its own here, the interpreter's numbers are tested too.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking and rounds its inputs"
+)]
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use search_space::families::Unsupported;
-use search_space::{Schedule, Target, Workload, families, samples};
+use search_space::{Schedule, Target, Workload, families, reference, samples};
 use tilewright_codegen::emit::wgsl;
+use tilewright_codegen::tile::interpret::interpret;
 use tilewright_codegen::{LowerError, lower};
 
 fn target() -> Target {
@@ -56,6 +62,64 @@ fn text_of_a_softmax() {
 }
 
 #[test]
+fn text_of_an_attention() {
+    let workload = workload("attention heads=2 q=5 kv=7 d=3 dtype=f32 causal=1");
+    let schedule = changed(&workload, &[("workgroup", 32), ("queries", 2), ("columns", 3), ("keys", 4), ("ku", 3)]);
+    let lowered = lower(&workload, &target(), &schedule).unwrap();
+    let (key, tile) = (workload.key(), &lowered.tile);
+    insta::assert_snapshot!(format!("{key}\n{schedule}\n\n{tile}\n{}", text(&workload, &schedule)));
+}
+
+#[test]
+fn attention_agrees_with_the_reference() {
+    for seed in 50_000..50_030 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = samples::attention(&mut rng);
+        let plan = families::plan(&workload, &target()).unwrap();
+        let mut schedules = vec![plan.default.clone()];
+        schedules.extend([0.0, 0.5].map(|exponent| plan.space.schedule(&plan.space.sample(&mut rng, exponent))));
+        let output = workload.outputs()[0];
+        for schedule in schedules {
+            let lowered = lower(&workload, &target(), &schedule).unwrap();
+            let mut value = || f64::from(rng.random_range(-4000..=4000)) / 1000.0;
+            let mut plain: Vec<Vec<f64>> = (0..workload.operands.len())
+                .map(|i| (0..workload.operand_len(i)).map(|_| f64::from(value() as f32)).collect())
+                .collect();
+            plain[output].fill(f64::NAN);
+            let inputs: Vec<&[f64]> = workload.inputs().into_iter().map(|i| plain[i].as_slice()).collect();
+            let wanted = reference::evaluate(&workload, &inputs).unwrap().remove(0);
+            interpret(&lowered.tile, &mut plain).expect("every access is inside");
+            for (at, (&wanted, &got)) in wanted.iter().zip(&plain[output]).enumerate() {
+                // Gaps of the output are never written.
+                let near = (wanted.is_nan() && got.is_nan()) || (wanted - got).abs() <= 1e-5 * (1.0 + wanted.abs());
+                assert!(near, "seed {seed} {} | {schedule}: element {at} is {got}, not {wanted}", workload.key());
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_that_would_be_written_out_too_long_is_left_out() {
+    let workload = workload("attention heads=12 q=128 d=128 dtype=f32");
+    let plan = families::plan(&workload, &target()).unwrap();
+    let base = [("queries", 1), ("columns", 32), ("keys", 8), ("ku", 2)];
+    for (changes, constraint) in [
+        (&[][..], None),
+        (&[("queries", 2), ("columns", 128)], Some("result_registers")),
+        (&[("queries", 2), ("keys", 32)], Some("score_registers")),
+        (&[("columns", 128)], Some("loads_written_out")),
+        (&[("queries", 4), ("ku", 16)], Some("products_written_out")),
+    ] {
+        let schedule = changed(&workload, &[&base[..], changes].concat());
+        let why = plan.space.why_schedule(&schedule).map(|why| why.to_string());
+        match constraint {
+            None => assert_eq!(why, None),
+            Some(name) => assert!(why.as_ref().is_some_and(|why| why.contains(name)), "{schedule}: {why:?}"),
+        }
+    }
+}
+
+#[test]
 fn members_of_extreme_spaces_can_be_lowered_and_written() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     for text in [
@@ -74,6 +138,11 @@ fn members_of_extreme_spaces_can_be_lowered_and_written() {
         "transpose rows=3001 cols=1999 dtype=f32",
         "map n=33554432 dtype=f32 f=gelu_tanh",
         "map n=1 dtype=f32 f=gelu_erf",
+        "attention heads=1 q=1 d=1 dtype=f32",
+        "attention heads=3 q=1009 d=61 dtype=f32 causal=1",
+        "attention heads=32 kv_heads=8 q=1 kv=8191 d=128 dtype=f32",
+        "attention heads=1 q=5 kv=50021 d=257 e=131 dtype=f32",
+        "attention heads=16 q=4096 d=64 dtype=f32 causal=1",
     ] {
         let workload = workload(text);
         let plan = families::plan(&workload, &target()).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -95,6 +164,7 @@ fn a_loop_over_the_limit_is_refused_by_the_space_and_by_the_lowering() {
     refused(&workload("softmax rows=4096 cols=4096 dtype=f32"), &[("turns", 64), ("workgroup", 32)], loops);
     refused(&workload("reduce rows=64 cols=262144 dtype=f32"), &[("parts", 1), ("acc", 1)], loops);
     refused(&workload("map n=33554432 dtype=f32 f=exp"), &[("cols", 1024), ("turns", 256)], loops);
+    refused(&workload("attention heads=64 q=2048 d=64 dtype=f32"), &[("keys", 2), ("ku", 1)], loops);
     // Rows that no schedule can take within the limit.
     let long = workload("softmax rows=2 cols=300000 dtype=f32");
     match families::plan(&long, &target()) {

@@ -64,7 +64,7 @@ pub enum DatasetError {
     },
     /// A well-formed model in which nothing can be tuned.
     #[error(
-        "\"{}\" has no operator that can be tuned (Conv, Gemm, MatMul); it has: {}",
+        "\"{}\" has no operator that can be tuned (Conv, Gemm, MatMul, Softmax, a norm, ReduceSum, MaxPool, Transpose, ...); it has: {}",
         path.display(),
         if operators.is_empty() { "none at all".to_owned() } else { operators.join(", ") }
     )]

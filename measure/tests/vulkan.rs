@@ -94,11 +94,11 @@ fn random_kernels_agree_with_the_reference() {
     }
 }
 
-/// The suite of checks on random workloads of a family, under the default and under random schedules.
-fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
+/// The suite of checks on `cases` random workloads of a family (or `CASES`), under the default and under random schedules.
+fn families_pass_the_suite(first: u64, cases: usize, of: fn(&mut ChaCha8Rng) -> Workload) {
     let mut device = device();
     let target = device.as_ref().map_or_else(samples::workgroup_target, |device| device.identity().target.clone());
-    let cases: usize = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(14);
+    let cases: usize = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     let planned = (first..).filter_map(|seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let workload = of(&mut rng);
@@ -129,17 +129,23 @@ fn families_pass_the_suite(first: u64, of: fn(&mut ChaCha8Rng) -> Workload) {
 
 #[test]
 fn random_maps_pass_the_suite() {
-    families_pass_the_suite(10_000, samples::map);
+    families_pass_the_suite(10_000, 14, samples::map);
 }
 
 #[test]
 fn random_row_passes_pass_the_suite() {
-    families_pass_the_suite(20_000, samples::rows);
+    families_pass_the_suite(20_000, 14, samples::rows);
 }
 
 #[test]
 fn random_reductions_pass_the_suite() {
-    families_pass_the_suite(30_000, samples::reduction);
+    families_pass_the_suite(30_000, 14, samples::reduction);
+}
+
+#[test]
+fn random_attention_passes_the_suite() {
+    // The driver takes seconds for each.
+    families_pass_the_suite(40_000, 5, samples::attention);
 }
 
 #[test]

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use cli::session::{self, Method, ModelKind, StrategyKind};
 use measure::{DeviceHandle, DeviceSpec, Features, WorkerOptions};
 use search_space::families::{SchedulePlan, plan};
+use search_space::workload::KINDS;
 use search_space::{Schedule, Target, Value, Workload};
 use tuning_db::Database;
 
@@ -242,7 +244,7 @@ impl MethodArguments {
 /// Where workloads come from.
 #[derive(Args)]
 pub(super) struct Sources {
-    /// ONNX model whose convolutions and matrix products are meant
+    /// ONNX model whose kernels are meant
     #[arg(long, value_name = "FILE", help_heading = "What")]
     pub(super) model: Option<PathBuf>,
     /// Size of a named dimension of the model, such as batch=1; repeatable
@@ -251,6 +253,9 @@ pub(super) struct Sources {
     /// Text file with one workload a line, each optionally after `COUNT x`
     #[arg(long, value_name = "FILE", help_heading = "What")]
     pub(super) list: Option<PathBuf>,
+    /// Only workloads of these kinds of the model and the list, such as conv,matmul
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = PossibleValuesParser::new(KINDS), help_heading = "What")]
+    pub(super) only: Vec<String>,
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   tilewright tasks --model datasets/models/resnet50.onnx
   tilewright tasks --model bert.onnx --bind batch=1 -v
+  tilewright tasks --model bert.onnx --only rows,map
   tilewright tasks --list night.txt --json";
 
 impl Tasks {
@@ -80,6 +81,15 @@ pub(super) fn read(sources: &Sources, context: &Context) -> anyhow::Result<Vec<T
     }
     if let Some(path) = &sources.list {
         tasks.extend(lists::read(path)?);
+    }
+    if !sources.only.is_empty() {
+        if sources.model.is_none() && sources.list.is_none() {
+            bail!("--only chooses among the workloads of a file; give --model or --list with it");
+        }
+        tasks.retain(|task| sources.only.iter().any(|kind| kind == task.workload.kind()));
+        if tasks.is_empty() {
+            bail!("no workload is of the kind {}; `tasks` without --only lists them all", sources.only.join(" or "));
+        }
     }
     // The same workload from two sources is one task.
     let mut merged: Vec<Task> = Vec::new();

@@ -269,6 +269,7 @@ impl Tune {
             "trials": limit.trials,
             "timeout_s": self.timeout.as_secs_f64(),
             "top": top,
+            "only": self.sources.only,
             "stop_gain": self.stop_gain,
             "retry_quarantined": self.retry_quarantined,
             "db": self.db,

@@ -136,13 +136,18 @@ impl<'w> Draft<'w> {
 
     /// A register tile of f32 for one core; one for each shape.
     pub fn registers(&mut self, rows: u64, cols: u64) -> usize {
-        let shape = vec![rows, cols];
-        let same = |tile: &Tile| matches!(tile.space, Space::Register(_)) && tile.shape == shape;
+        self.register_tile("acc", rows, cols)
+    }
+
+    /// A register tile of f32 for one core; one for each use and shape.
+    pub fn register_tile(&mut self, purpose: &str, rows: u64, cols: u64) -> usize {
+        let (name, shape) = (format!("{purpose}_{rows}x{cols}"), vec![rows, cols]);
+        let same = |tile: &Tile| matches!(tile.space, Space::Register(_)) && tile.name == name;
         if let Some(found) = self.tiles.iter().position(same) {
             return found;
         }
         let space = Space::Register(Distribution::single_lane(&shape));
-        self.tiles.push(Tile { name: format!("acc_{rows}x{cols}"), shape, dtype: DType::F32, space });
+        self.tiles.push(Tile { name, shape, dtype: DType::F32, space });
         self.tiles.len() - 1
     }
 

@@ -92,6 +92,9 @@ pub(crate) fn build(workload: &Workload, target: &Target, schedule: &Schedule) -
         (Op::ContractAdd | Op::ContractMax, _) => reduction::build(&Nest::new(workload)?, schedule)?,
         (op, _) if op.is_rows() => rows::build(&Nest::new(workload)?, schedule)?,
         (Op::Attention { .. }, TargetKind::Cpu) => attention::build(&AttentionView::new(workload)?, schedule)?,
+        (Op::Attention { .. }, TargetKind::Vulkan) => {
+            attention::invocations::build(&AttentionView::new(workload)?, schedule)?
+        }
         (op, kind) => return Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }.into()),
     };
     verify::verify(&program)?;

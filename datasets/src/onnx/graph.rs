@@ -1,6 +1,6 @@
 //! The graph with everything that inference finds out: value shapes, who defines a value, who uses it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::bindings::Bindings;
 use super::call::Call;
@@ -29,6 +29,7 @@ pub(crate) struct Graph<'a> {
     values: HashMap<&'a str, Value>,
     defined_at: HashMap<&'a str, usize>,
     uses: HashMap<&'a str, Uses>,
+    stored: HashSet<&'a str>,
 }
 
 impl<'a> Graph<'a> {
@@ -44,6 +45,7 @@ impl<'a> Graph<'a> {
             values: HashMap::new(),
             defined_at: HashMap::new(),
             uses: HashMap::new(),
+            stored: HashSet::new(),
         };
         for tensor in &graph.initializer {
             this.define(&tensor.name, 0, Value::constant(tensor))?;
@@ -54,6 +56,7 @@ impl<'a> Graph<'a> {
             this.define(&values.name, 0, Value::new(Some(values.data_type), dims.unwrap_or_default()))?;
         }
         let constants = this.defined_at.clone();
+        this.stored = constants.keys().copied().collect();
         for input in &graph.input {
             // Before IR version 4 every initializer is also an input.
             if !constants.contains_key(input.name.as_str()) {
@@ -198,6 +201,11 @@ impl<'a> Graph<'a> {
             Some(Uses::Once(position)) => Some(*position),
             _ => None,
         }
+    }
+
+    /// Whether a value is stored in the model.
+    pub(crate) fn is_stored(&self, name: &str) -> bool {
+        self.stored.contains(name)
     }
 
     /// Whether a value exists before the node at `position` runs: inputs, constants, outputs of earlier nodes.

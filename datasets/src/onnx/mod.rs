@@ -1,7 +1,7 @@
 //! From an ONNX file to the workloads in it.
 //!
-//! [`read`] decodes the file ([`proto`]), infers every shape (`infer`), and turns `Conv`, `Gemm` and `MatMul` nodes into
-//! [`Task`]s (`extract`). Weights are not looked at, so models without them do as well.
+//! [`read`] decodes the file ([`proto`]), infers every shape (`infer`), and turns convolutions, matrix products, row passes,
+//! reductions, pooling and transpositions into [`Task`]s (`extract`). Weights are not looked at, so models without them do as well.
 //!
 //! ```no_run
 //! use tilewright_datasets::onnx::{self, Bindings};
@@ -90,7 +90,7 @@ pub fn read(path: &Path, bindings: &Bindings) -> Result<Model, DatasetError> {
 /// # Errors
 ///
 /// [`DatasetError::NotOnnx`] and [`DatasetError::InvalidOnnx`] for bytes that are no model,
-/// [`DatasetError::NoSupportedOperator`] for a model without `Conv`, `Gemm` and `MatMul`.
+/// [`DatasetError::NoSupportedOperator`] for a model in which no operator is of a kind that is read.
 pub fn read_bytes(path: &Path, bytes: Bytes, bindings: &Bindings) -> Result<Model, DatasetError> {
     let path_buf = || PathBuf::from(path);
     let invalid = |problem| DatasetError::InvalidOnnx { path: path_buf(), problem };
@@ -101,7 +101,10 @@ pub fn read_bytes(path: &Path, bytes: Bytes, bindings: &Bindings) -> Result<Mode
         return Err(invalid(OnnxProblem::NoOperatorSet));
     }
     let graph = graph::Graph::new(proto, bindings).map_err(invalid)?;
-    let found = extract::extract(&graph, &model.functions);
+    let standard = model.opset_import.iter().filter(|set| matches!(set.domain.as_str(), "" | "ai.onnx"));
+    // Without standard operators their version does not matter.
+    let operator_set = standard.map(|set| set.version).max().unwrap_or(i64::MAX);
+    let found = extract::extract(&graph, operator_set, &model.functions);
     if !found.has_supported {
         let operators: BTreeSet<&str> = proto.node.iter().map(|node| node.op_type.as_str()).collect();
         let operators = operators.into_iter().map(str::to_owned).collect();

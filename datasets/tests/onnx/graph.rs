@@ -1,17 +1,19 @@
 //! Small graphs for the tests.
 
-use tilewright_datasets::DatasetError;
 use tilewright_datasets::onnx::proto::{
     AttributeProto, Dimension, DimensionProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
 };
 use tilewright_datasets::onnx::{Bindings, Model, read_bytes};
+use tilewright_datasets::{DatasetError, Task};
 
 /// A graph under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Graph {
     pub(crate) proto: GraphProto,
     pub(crate) functions: Vec<FunctionProto>,
+    /// Version of the standard operators, unless it is the usual one.
+    pub(crate) operator_set: Option<i64>,
 }
 
 /// A declared type; a dimension is a number or a name.
@@ -60,6 +62,12 @@ impl Graph {
         self
     }
 
+    /// Has another version of the standard operators.
+    pub(crate) fn of_operator_set(mut self, version: i64) -> Graph {
+        self.operator_set = Some(version);
+        self
+    }
+
     /// Adds a constant list of integers.
     pub(crate) fn constant(mut self, name: &str, list: &[i64]) -> Graph {
         self.proto.initializer.push(TensorProto {
@@ -95,7 +103,7 @@ impl Graph {
         ModelProto {
             ir_version: 8,
             graph: Some(self.proto.clone()),
-            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: 17 }],
+            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: self.operator_set.unwrap_or(17) }],
             functions: self.functions.clone(),
             ..Default::default()
         }
@@ -130,4 +138,9 @@ impl Graph {
         assert!(tasks.is_empty(), "{tasks:?}");
         assert!(skipped.len() == 1 && skipped[0].contains(wanted), "{skipped:?}");
     }
+}
+
+/// The tasks of a model that are convolutions and matrix products.
+pub(crate) fn products(model: &Model) -> Vec<&Task> {
+    model.tasks.iter().filter(|task| task.workload.op == search_space::workload::Op::ContractMadd).collect()
 }

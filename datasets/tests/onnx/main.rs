@@ -3,6 +3,7 @@
 
 mod demo;
 mod extraction;
+mod families;
 mod files;
 mod graph;
 mod hostile;

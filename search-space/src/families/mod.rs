@@ -106,6 +106,9 @@ pub fn plan(workload: &Workload, target: &Target) -> Result<SchedulePlan, Unsupp
         (Op::ContractAdd | Op::ContractMax, _) => reduction::plan(&nest::Nest::new(workload)?, target),
         (op, _) if op.is_rows() => rows::plan(&nest::Nest::new(workload)?, target),
         (Op::Attention { .. }, TargetKind::Cpu) => attention::plan(&attention::AttentionView::new(workload)?, target),
+        (Op::Attention { .. }, TargetKind::Vulkan) => {
+            attention::vulkan::plan(&attention::AttentionView::new(workload)?, target)
+        }
         (op, kind) => Err(Unsupported::Target { op: op.as_str(), kind: kind.as_str() }),
     }
 }

@@ -23,6 +23,7 @@ pub use spec::{
     PoolSpec, ReduceSpec, Reduction, RowPass, RowsSpec, SpecError, TransposeSpec,
 };
 pub use sugar::SugarError;
+pub use summary::KINDS;
 pub use validate::{
     InvalidWorkload, MAX_ALIGN, MAX_EXTENT, MAX_NAME, MAX_PARTS, MAX_PROLOGUE, MAX_TOTAL, Place, WorkloadProblem,
 };

@@ -4,6 +4,9 @@
 
 use super::{AxisKind, Extent, Op, Operand, Subscript, Workload};
 
+/// What [`Workload::kind`] can be.
+pub const KINDS: [&str; 6] = ["matmul", "conv", "rows", "reduction", "map", "attention"];
+
 impl Workload {
     /// One short line: what is computed, its sizes, element types and epilogue. Not unique: the key is.
     ///
@@ -21,6 +24,18 @@ impl Workload {
         let types = if first == result { first.into() } else { format!("{first}->{result}") };
         let steps: String = self.epilogue.iter().map(|step| format!("+{}", step.word())).collect();
         format!("{body} {types} {steps}").trim_end().into()
+    }
+
+    /// What kind of work it is, for people who choose among the workloads of a model: one of [`KINDS`].
+    pub fn kind(&self) -> &'static str {
+        match self.op {
+            Op::ContractMadd if self.matmul_summary().is_none() && self.conv_summary().is_some() => "conv",
+            Op::ContractMadd => "matmul",
+            Op::ContractAdd | Op::ContractMax => "reduction",
+            Op::Map => "map",
+            Op::Attention { .. } => "attention",
+            _ => "rows",
+        }
     }
 
     /// The two multiplied operands and the output of a contraction.
@@ -149,6 +164,22 @@ fn short(sizes: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_are_recognised() {
+        for (sugar, kind) in [
+            ("matmul m=2 n=3 k=4 dtype=f32 batch=5", "matmul"),
+            ("gemv m=8 k=9 dtype=f16", "matmul"),
+            ("conv2d n=1 c=4 h=5 w=6 k=4 r=1 s=1 groups=4 dtype=f32", "conv"),
+            ("softmax rows=2 cols=3 dtype=f32", "rows"),
+            ("maxpool n=1 c=2 h=9 w=9 r=3 s=3 dtype=f32", "reduction"),
+            ("transpose rows=2 cols=3 dtype=f32", "map"),
+            ("attention heads=2 q=3 d=4 dtype=f32", "attention"),
+        ] {
+            assert_eq!(Workload::parse(sugar).unwrap().kind(), kind, "{sugar}");
+            assert!(KINDS.contains(&kind));
+        }
+    }
 
     #[test]
     fn structure_is_recognised() {

@@ -9,7 +9,7 @@
 
 use super::Lowering;
 use super::access::at_lane;
-use super::walk::Vectors;
+use super::walk::{Vectors, is_short};
 use crate::index::{Index, Stride};
 use crate::lane::{Elem, Type, Value};
 use crate::tile::View;
@@ -169,7 +169,8 @@ impl Lowering<'_> {
         body: &mut dyn FnMut(&mut Self, &mut Vec<Index>),
     ) {
         let Some((&dim, rest)) = dims.split_first() else { return body(self, coords) };
-        self.each(&shape[dim], rest.is_empty(), &mut |this, at| {
+        let unroll = rest.is_empty() && is_short(&shape[dim]);
+        self.each(&shape[dim], unroll, &mut |this, at| {
             coords[dim] = at;
             this.over_each(shape, rest, coords, body);
         });

@@ -154,7 +154,7 @@ impl Lowering<'_> {
         let steps = work.args.len() + work.lets.len() + work.stores.len();
         let steps = i64::try_from(steps).expect("invariant: statements are short");
         let total = extent.as_const().zip(copies).map(|(extent, copies)| extent * copies * steps);
-        registers || total.is_some_and(|total| total <= UNROLL_STEPS)
+        registers || (is_short(extent) && total.is_some_and(|total| total <= UNROLL_STEPS))
     }
 
     fn inner(
@@ -182,10 +182,10 @@ impl Lowering<'_> {
         self.guard_mask(&Guard { index: Index::Coord(dim), bound: left }, dim, vectors.lanes)
     }
 
-    /// Runs `body` for `0..extent`: unrolled when short and innermost (or touching registers), else as a loop.
+    /// Runs `body` for `0..extent`, written out or as a loop.
     pub(super) fn each(&mut self, extent: &Index, unroll: bool, body: &mut dyn FnMut(&mut Self, Index)) {
         match extent.as_const() {
-            Some(extent) if extent == 1 || (unroll && extent <= UNROLL_LIMIT) => {
+            Some(extent) if extent == 1 || unroll => {
                 (0..extent).for_each(|at| body(self, Index::Const(at)));
             }
             _ => {
@@ -314,6 +314,11 @@ impl Lowering<'_> {
             }
         }
     }
+}
+
+/// Whether a loop of this extent may be written out.
+pub(super) fn is_short(extent: &Index) -> bool {
+    extent.as_const().is_some_and(|extent| extent <= UNROLL_LIMIT)
 }
 
 /// What an expression may refer to.

@@ -2,13 +2,13 @@
 
 use search_space::workload::{Activation, Conv2dSpec};
 
-use super::super::graph::Graph;
 use super::super::infer::conv_parts;
 use super::fuse::Chain;
-use super::{Found, common_dtype};
+use super::{Found, Place, common_dtype};
 
-/// Reads the `Conv` at `position`: two spatial dimensions, any stride, dilation, padding and groups.
-pub(super) fn read(graph: &Graph<'_>, position: usize) -> Result<Found, String> {
+/// Reads the `Conv` at a place: two spatial dimensions, any stride, dilation, padding and groups.
+pub(super) fn read(place: &Place<'_, '_>) -> Result<Option<Found>, String> {
+    let (graph, position) = (place.graph, place.position);
     let node = &graph.nodes[position];
     let call = graph.call(node);
     let parts = conv_parts(&call).map_err(|why| why.to_string())?;
@@ -46,5 +46,5 @@ pub(super) fn read(graph: &Graph<'_>, position: usize) -> Result<Found, String> 
         ..Conv2dSpec::new(n, c, rows.input, columns.input, k, rows.kernel, columns.kernel)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
-    Ok(Found { workload, fused: chain.fused })
+    Ok(Some(Found { workload, fused: chain.fused }))
 }

@@ -2,14 +2,14 @@
 
 use search_space::workload::{Activation, MatmulSpec};
 
-use super::super::graph::Graph;
 use super::super::infer::{gemm_extents, matmul_operands};
 use super::super::value::{Unknown, element_count};
 use super::fuse::Chain;
-use super::{Found, common_dtype};
+use super::{Found, Place, common_dtype};
 
-/// Reads the `Gemm` at `position`: `A · B` or `A · B + C` with `C` a vector over the columns.
-pub(super) fn gemm(graph: &Graph<'_>, position: usize) -> Result<Found, String> {
+/// Reads the `Gemm` at a place: `A · B` or `A · B + C` with `C` a vector over the columns.
+pub(super) fn gemm(place: &Place<'_, '_>) -> Result<Option<Found>, String> {
+    let (graph, position) = (place.graph, place.position);
     let node = &graph.nodes[position];
     let call = graph.call(node);
     let text = |why: Unknown| why.to_string();
@@ -45,13 +45,14 @@ pub(super) fn gemm(graph: &Graph<'_>, position: usize) -> Result<Found, String> 
         ..MatmulSpec::new(m, n, k)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
-    Ok(Found { workload, fused: chain.fused })
+    Ok(Some(Found { workload, fused: chain.fused }))
 }
 
-/// Reads the `MatMul` at `position`.
+/// Reads the `MatMul` at a place.
 ///
 /// Where all matrices on the left meet the same matrix on the right, their rows become one long `m`.
-pub(super) fn matmul(graph: &Graph<'_>, position: usize) -> Result<Found, String> {
+pub(super) fn matmul(place: &Place<'_, '_>) -> Result<Option<Found>, String> {
+    let (graph, position) = (place.graph, place.position);
     let node = &graph.nodes[position];
     let call = graph.call(node);
     let text = |why: Unknown| why.to_string();
@@ -83,5 +84,5 @@ pub(super) fn matmul(graph: &Graph<'_>, position: usize) -> Result<Found, String
         ..MatmulSpec::new(m, operands.n, operands.k)
     };
     let workload = spec.workload().map_err(|why| why.to_string())?;
-    Ok(Found { workload, fused: chain.fused })
+    Ok(Some(Found { workload, fused: chain.fused }))
 }

@@ -1,11 +1,16 @@
 //! From nodes to tuning tasks.
 //!
 //! A task takes in what follows its node when a kernel can do it in passing ([`fuse`]): a bias, an inference-time
-//! batch normalisation behind a convolution, a ReLU. Nodes with equal workloads are one task.
+//! batch normalisation behind a convolution, a ReLU. Nodes with equal workloads are one task. Elementwise nodes alone are
+//! none: a compiler puts them into the loops of what stands before or after them.
 
 mod conv;
+mod dense;
 mod fuse;
 mod matmul;
+mod reduce;
+mod rows;
+mod transpose;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +18,7 @@ use search_space::Workload;
 use search_space::workload::DType;
 
 use super::Skipped;
+use super::call::Call;
 use super::graph::Graph;
 use super::proto::{FunctionProto, NodeProto, data_type};
 use crate::task::{Task, Tasks};
@@ -35,6 +41,34 @@ struct Found {
     fused: Vec<usize>,
 }
 
+impl Found {
+    /// A node that nothing else became part of.
+    fn alone(workload: Workload) -> Option<Found> {
+        Some(Found { workload, fused: Vec::new() })
+    }
+}
+
+/// A node in its graph.
+struct Place<'p, 'a> {
+    graph: &'p Graph<'a>,
+    position: usize,
+    /// Version of the standard operators.
+    operator_set: i64,
+}
+
+impl<'p, 'a> Place<'p, 'a> {
+    fn node(&self) -> &'a NodeProto {
+        &self.graph.nodes[self.position]
+    }
+
+    fn call(&self) -> Call<'p>
+    where
+        'a: 'p,
+    {
+        self.graph.call(self.node())
+    }
+}
+
 /// Operators that do the work of a contraction but are not read; worth telling the user one by one.
 const NOT_READ: [&str; 15] = [
     "Attention",
@@ -54,18 +88,19 @@ const NOT_READ: [&str; 15] = [
     "RNN",
 ];
 
-/// Reads every node.
-pub(super) fn extract(graph: &Graph<'_>, functions: &[FunctionProto]) -> Extracted {
+/// Reads every node; `operator_set` is the version of the standard operators.
+pub(super) fn extract(graph: &Graph<'_>, operator_set: i64, functions: &[FunctionProto]) -> Extracted {
     let mut found =
         Extracted { tasks: Vec::new(), skipped: Vec::new(), other_operators: BTreeMap::new(), has_supported: false };
     let mut tasks = Tasks::default();
     let mut fused = vec![false; graph.nodes.len()];
     for (position, node) in graph.nodes.iter().enumerate() {
-        let result = match (node.domain.as_str(), node.op_type.as_str()) {
-            ("" | "ai.onnx", "Conv") => conv::read(graph, position),
-            ("" | "ai.onnx", "Gemm") => matmul::gemm(graph, position),
-            ("" | "ai.onnx", "MatMul") => matmul::matmul(graph, position),
-            _ => {
+        let place = Place { graph, position, operator_set };
+        let result = match reader(node).map(|read| read(&place)) {
+            // What a compiler computes once, before the model runs, is no work of its own.
+            Some(_) if is_constant(graph, node) => Ok(None),
+            Some(result) => result,
+            None => {
                 if let Some(reason) = not_read(node, functions) {
                     found.skipped.push(Skipped { node: label(node), op: node.op_type.clone(), reason });
                 } else if !fused[position] {
@@ -76,7 +111,8 @@ pub(super) fn extract(graph: &Graph<'_>, functions: &[FunctionProto]) -> Extract
         };
         found.has_supported = true;
         match result {
-            Ok(Found { workload, fused: also }) => {
+            Ok(None) => *found.other_operators.entry(node.op_type.clone()).or_default() += 1,
+            Ok(Some(Found { workload, fused: also })) => {
                 also.into_iter().for_each(|position| fused[position] = true);
                 tasks.add(workload, 1, label(node)).expect("invariant: fewer than 2^64 nodes");
             }
@@ -85,6 +121,35 @@ pub(super) fn extract(graph: &Graph<'_>, functions: &[FunctionProto]) -> Extract
     }
     found.tasks = tasks.into_vec();
     found
+}
+
+/// What reads the node: a workload, nothing when it has no work, or why it cannot be read.
+type Reader = fn(&Place<'_, '_>) -> Result<Option<Found>, String>;
+
+fn reader(node: &NodeProto) -> Option<Reader> {
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        return None;
+    }
+    Some(match node.op_type.as_str() {
+        "Conv" => conv::read,
+        "Gemm" => matmul::gemm,
+        "MatMul" => matmul::matmul,
+        "Softmax" | "LogSoftmax" => rows::softmax,
+        "LayerNormalization" | "RMSNormalization" => rows::norm,
+        "ArgMax" => rows::arg_max,
+        "ReduceSum" | "ReduceMean" | "ReduceMax" => reduce::reduce,
+        "MaxPool" | "AveragePool" => reduce::pool,
+        "GlobalMaxPool" | "GlobalAveragePool" => reduce::global_pool,
+        "Transpose" => transpose::read,
+        _ => return None,
+    })
+}
+
+/// Whether all that a node reads is stored in the model, or its result was found by folding constants.
+fn is_constant(graph: &Graph<'_>, node: &NodeProto) -> bool {
+    let stored = node.input.iter().filter(|name| !name.is_empty()).all(|name| graph.is_stored(name));
+    let folded = |name: &String| graph.value(name).is_some_and(|value| value.elements.is_some());
+    (stored && !node.input.is_empty()) || node.output.first().is_some_and(folded)
 }
 
 /// Why a node that hides work is not read; `None` for one that hides none.
@@ -122,11 +187,29 @@ fn common_dtype(graph: &Graph<'_>, node: &NodeProto) -> Result<DType, String> {
     if left != right {
         return Err(format!("its operands are {} and {}", data_type::name(left), data_type::name(right)));
     }
-    match left {
-        data_type::FLOAT => Ok(DType::F32),
-        data_type::FLOAT16 => Ok(DType::F16),
-        data_type::BFLOAT16 => Ok(DType::Bf16),
-        data_type::DOUBLE => Ok(DType::F64),
-        other => Err(format!("{} operands are not read, only floating-point ones", data_type::name(other))),
+    match element_type(left) {
+        Some(dtype) if dtype.is_float() => Ok(dtype),
+        _ => Err(format!("{} operands are not read, only floating-point ones", data_type::name(left))),
     }
+}
+
+/// The element type of an input.
+fn dtype_of(graph: &Graph<'_>, node: &NodeProto, index: usize) -> Result<DType, String> {
+    let name = node.input.get(index).map_or("", String::as_str);
+    let code = graph.value(name).and_then(|value| value.dtype);
+    let code = code.ok_or_else(|| format!("the element type of \"{name}\" is not known"))?;
+    element_type(code).ok_or_else(|| format!("{} elements are not read", data_type::name(code)))
+}
+
+fn element_type(code: i32) -> Option<DType> {
+    Some(match code {
+        data_type::FLOAT => DType::F32,
+        data_type::FLOAT16 => DType::F16,
+        data_type::BFLOAT16 => DType::Bf16,
+        data_type::DOUBLE => DType::F64,
+        data_type::INT8 => DType::I8,
+        data_type::UINT8 => DType::U8,
+        data_type::INT32 => DType::I32,
+        _ => return None,
+    })
 }

@@ -14,7 +14,8 @@ mod tests;
 mod window;
 
 pub(crate) use broadcast::{broadcast, matmul_operands};
-pub(crate) use spatial::conv_parts;
+pub(crate) use spatial::{conv_parts, pool_windows};
+pub(crate) use window::Window;
 
 use super::call::{Call, axis_in};
 use super::proto::{TensorProto, data_type};

@@ -95,14 +95,19 @@ pub(super) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>, Unknown> {
     Ok(vec![Value::new(call.dtype(0), shape)])
 }
 
-pub(super) fn pool(call: &Call<'_>) -> Result<Vec<Value>, Unknown> {
-    let (batch, channels, spatial) = split_spatial(&call.node.op_type, call.shape(0)?)?;
+/// The windows of a `MaxPool`, `AveragePool` or `LpPool`, one per spatial dimension.
+pub(crate) fn pool_windows(call: &Call<'_>) -> Result<Vec<Window>, Unknown> {
+    let (_, _, spatial) = split_spatial(&call.node.op_type, call.shape(0)?)?;
     let kernel: Option<Shape> =
         call.ints("kernel_shape")?.and_then(|list| list.iter().map(|x| u64::try_from(*x).ok()).collect());
     let kernel = kernel.ok_or_else(|| Unknown::because(format!("{} without kernel_shape", call.node.op_type)))?;
-    let ceil = call.flag("ceil_mode", false)?;
+    windows(call, spatial, &kernel, call.flag("ceil_mode", false)?)
+}
+
+pub(super) fn pool(call: &Call<'_>) -> Result<Vec<Value>, Unknown> {
+    let (batch, channels, _) = split_spatial(&call.node.op_type, call.shape(0)?)?;
     let mut shape = vec![batch, channels];
-    shape.extend(windows(call, spatial, &kernel, ceil)?.iter().map(|window| window.output));
+    shape.extend(pool_windows(call)?.iter().map(|window| window.output));
     Ok(vec![Value::new(call.dtype(0), shape.clone()), Value::new(Some(data_type::INT64), shape)])
 }
 

@@ -1,4 +1,7 @@
-//! Attention on the CPU: blocks of queries along the lanes of vectors, blocks of keys with online softmax.
+//! Attention on the CPU: blocks of queries along the lanes of vectors, blocks of keys with online softmax. Elsewhere each
+//! invocation takes its own queries ([`vulkan`]).
+
+pub mod vulkan;
 
 use super::choice;
 use super::contraction::{OperandMap, closest, fixed_extents, operand_map};

@@ -12,6 +12,8 @@
 //!   o = (ot / l)ᵀ
 //! ```
 
+pub mod invocations;
+
 use search_space::Schedule;
 use search_space::families::attention::{AttentionSchedule, AttentionView};
 use search_space::families::choice::Store;
@@ -48,6 +50,88 @@ pub fn build(attention: &AttentionView, schedule: &Schedule) -> Result<Program, 
     });
     draft.kernel("attention", Store::Plain, DType::F32, body);
     Ok(draft.program())
+}
+
+/// The coordinates of all axes: those of a problem, and the given ones.
+fn coords(attention: &AttentionView, problem: &Index, own: &[(usize, Index)]) -> Vec<Index> {
+    let mut coords = vec![Index::ZERO; attention.extents.len()];
+    let mut rest = problem.clone();
+    for (position, &axis) in attention.batch.iter().enumerate().rev() {
+        let extent = i64::try_from(attention.extents[axis]).expect("invariant: extents are below 2^31");
+        coords[axis] = if position == 0 { rest.clone() } else { rest.clone().modulo(extent) };
+        rest = rest.floor_div(extent);
+    }
+    for (axis, at) in own {
+        coords[*axis] = at.clone();
+    }
+    coords
+}
+
+/// q (0), k (1) or v (2).
+fn factor(attention: &AttentionView, which: usize, coords: &[Index]) -> View {
+    view(&attention.maps[attention.workload.factors()[which]], coords)
+}
+
+/// The scaled score `Arg(0)` of a query and a key; minus infinity where the query does not see the key.
+fn score(attention: &AttentionView, query: Index, key: Index) -> Scalar {
+    let value = mul(Scalar::Arg(0), Scalar::Const(attention.scale));
+    if !attention.causal {
+        return value;
+    }
+    let extent = |axis: usize| i64::try_from(attention.extents[axis]).unwrap_or(i64::MAX);
+    let (queries, keys) = (extent(attention.axes.m), extent(attention.axes.n));
+    let several_heads = attention.queries != attention.extents[attention.axes.m];
+    let query = if several_heads { query.modulo(queries) } else { query };
+    let last = Scalar::Position(query + Index::Const(keys - queries));
+    Scalar::Select(Compare::Le, Box::new([Scalar::Position(key), last, value, Scalar::Const(f64::NEG_INFINITY)]))
+}
+
+/// How many blocks of `block` keys are seen by some of `count` queries from `start` on.
+fn blocks_seen(attention: &AttentionView, start: &Index, count: u64, block: u64) -> Index {
+    // The last query sees most; of several heads the last query of a head does.
+    let (queries, keys) = (attention.extents[attention.axes.m], attention.extents[attention.axes.n]);
+    let ahead = i64::try_from(keys).unwrap_or(i64::MAX) - i64::try_from(queries).unwrap_or(i64::MAX);
+    let last = if queries == attention.queries {
+        (start.clone() + Index::of(count - 1)).min(Index::of(queries - 1))
+    } else {
+        Index::of(queries - 1)
+    };
+    let step = i64::try_from(block).expect("invariant: blocks are small");
+    let seen = (last + Index::Const(ahead + 1)).max(Index::ZERO);
+    (seen + Index::Const(step - 1)).floor_div(step)
+}
+
+/// Whether a query exists, for windows of `count` queries that reach over the end.
+fn exists(attention: &AttentionView, query: &Index, count: u64) -> Vec<Guard> {
+    if attention.queries.is_multiple_of(count) {
+        return Vec::new();
+    }
+    vec![Guard { index: query.clone(), bound: Index::of(attention.queries) }]
+}
+
+/// `out = epilogue(value)` at `coords`, where `guards` hold; `held` are the arguments of `value`, which always exist.
+fn epilogue(
+    attention: &AttentionView,
+    shape: Vec<Index>,
+    coords: &[Index],
+    held: Vec<View>,
+    value: Scalar,
+    guards: &[Guard],
+) -> Stmt {
+    let own = held.len();
+    let mut stmt = finish(&attention.workload, &attention.maps, shape, coords, held, value);
+    match &mut stmt {
+        Stmt::Map { dst, args, .. } => {
+            dst.guards.extend(guards.iter().cloned());
+            args[own..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
+        }
+        Stmt::Sweep { stores, args, .. } => {
+            stores.iter_mut().for_each(|(dst, _)| dst.guards.extend(guards.iter().cloned()));
+            args[own..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
+        }
+        _ => {}
+    }
+    stmt
 }
 
 struct Form<'a> {
@@ -91,31 +175,16 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// The coordinates of all axes: those of a problem, and the given ones.
     fn coords(&self, problem: &Index, own: &[(usize, Index)]) -> Vec<Index> {
-        let mut coords = vec![Index::ZERO; self.attention.extents.len()];
-        let mut rest = problem.clone();
-        for (position, &axis) in self.attention.batch.iter().enumerate().rev() {
-            let extent = i64::try_from(self.attention.extents[axis]).expect("invariant: extents are below 2^31");
-            coords[axis] = if position == 0 { rest.clone() } else { rest.clone().modulo(extent) };
-            rest = rest.floor_div(extent);
-        }
-        for (axis, at) in own {
-            coords[*axis] = at.clone();
-        }
-        coords
+        coords(self.attention, problem, own)
     }
 
     fn factor(&self, which: usize, coords: &[Index]) -> View {
-        view(&self.attention.maps[self.attention.workload.factors()[which]], coords)
+        factor(self.attention, which, coords)
     }
 
-    /// Whether a query exists, for windows that reach over the end.
     fn exists(&self, query: &Index) -> Vec<Guard> {
-        if self.attention.queries.is_multiple_of(self.lanes) {
-            return Vec::new();
-        }
-        vec![Guard { index: query.clone(), bound: Index::of(self.attention.queries) }]
+        exists(self.attention, query, self.lanes)
     }
 
     fn row(&self, t: usize) -> View {
@@ -161,26 +230,13 @@ impl<'a> Form<'a> {
         let query = start.clone() + Index::Coord(0);
         let coords = self.coords(problem, &[(axes.m, query.clone()), (axes.e, Index::Coord(1))]);
         let shape = vec![Index::of(self.lanes), Index::of(self.width)];
-        let held = tile(self.results, vec![Index::Coord(1), Index::Coord(0)]);
-        let workload = &self.attention.workload;
-        let mut stmt = finish(workload, &self.attention.maps, shape.clone(), &coords, vec![held], Scalar::Arg(0));
-        let guards = self.exists(&query);
-        match &mut stmt {
-            Stmt::Map { dst, args, expr, .. } => {
-                dst.guards.extend(guards.iter().cloned());
-                args[1..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
-                // Without an epilogue it is a copy.
-                if *expr == Scalar::Arg(0) {
-                    return Stmt::Copy { shape, dst: dst.clone(), src: args[0].clone() };
-                }
-            }
-            Stmt::Sweep { stores, args, .. } => {
-                stores.iter_mut().for_each(|(dst, _)| dst.guards.extend(guards.iter().cloned()));
-                args[1..].iter_mut().for_each(|arg| arg.guards.extend(guards.iter().cloned()));
-            }
-            _ => {}
+        let held = vec![tile(self.results, vec![Index::Coord(1), Index::Coord(0)])];
+        let stmt = epilogue(self.attention, shape, &coords, held, Scalar::Arg(0), &self.exists(&query));
+        match stmt {
+            // Without an epilogue it is a copy.
+            Stmt::Map { shape, dst, mut args, expr: Scalar::Arg(0) } => Stmt::Copy { shape, dst, src: args.remove(0) },
+            stmt => stmt,
         }
-        stmt
     }
 
     fn key_blocks(&self, draft: &mut Draft, problem: &Index, start: &Index) -> Vec<Stmt> {
@@ -190,17 +246,7 @@ impl<'a> Form<'a> {
                 self.key_block(draft, problem, start, at, size)
             });
         }
-        // The last query of the block sees most; of several heads the last query of a head does.
-        let queries = self.attention.extents[self.attention.axes.m];
-        let ahead = i64::try_from(keys).unwrap_or(i64::MAX) - i64::try_from(queries).unwrap_or(i64::MAX);
-        let last = if queries == self.attention.queries {
-            (start.clone() + Index::of(self.lanes - 1)).min(Index::of(queries - 1))
-        } else {
-            Index::of(queries - 1)
-        };
-        let step = i64::try_from(block).expect("invariant: blocks are small");
-        let seen = (last + Index::Const(ahead + 1)).max(Index::ZERO);
-        let steps = (seen + Index::Const(step - 1)).floor_div(step);
+        let steps = blocks_seen(self.attention, start, self.lanes, block);
         draft
             .blocks_until("keys", steps, keys, block, |draft, at, size| self.key_block(draft, problem, start, at, size))
     }
@@ -252,18 +298,7 @@ impl<'a> Form<'a> {
             let place = first.clone() + key.clone();
             let coords = self.coords(problem, &[(axes.n, place.clone()), (axes.d, Index::Coord(2))]);
             let acc = draft.registers(rows, self.lanes);
-            let mut value = mul(Scalar::Arg(0), Scalar::Const(self.attention.scale));
-            if self.attention.causal {
-                let queries = i64::try_from(self.attention.extents[axes.m]).unwrap_or(i64::MAX);
-                let keys = i64::try_from(self.keys).unwrap_or(i64::MAX);
-                let mut query = start.clone() + Index::Coord(1);
-                if self.attention.queries != self.attention.extents[axes.m] {
-                    query = query.modulo(queries);
-                }
-                let last = Scalar::Position(query + Index::Const(keys - queries));
-                let parts = [Scalar::Position(place), last, value, Scalar::Const(f64::NEG_INFINITY)];
-                value = Scalar::Select(Compare::Le, Box::new(parts));
-            }
+            let value = score(self.attention, start.clone() + Index::Coord(1), place);
             vec![
                 Stmt::Fill { tile: acc, value: 0.0 },
                 Stmt::Contract {
