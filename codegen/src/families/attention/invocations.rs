@@ -212,6 +212,7 @@ impl Form<'_> {
             atom: self.atom,
             unroll: size,
             prefetch: 0,
+            wake: 0,
             keep: None,
         });
         stmts
@@ -238,6 +239,7 @@ impl Form<'_> {
                 atom: self.atom,
                 unroll: self.schedule.ku,
                 prefetch: 0,
+                wake: 0,
                 keep: None,
             },
             Stmt::Map {
