@@ -193,7 +193,12 @@ impl GaussianProcess {
 
     /// The scale of these results, and the value of each; `None` before something worked.
     fn values(&self, rows: &[Row]) -> Option<(Scale, Vec<Option<f64>>)> {
-        let time = |row: &Row| if let Some(Told::Time { seconds }) = row.told { Some(seconds.ln()) } else { None };
+        // An explanation takes bounds for times, of which a good default leaves few others.
+        let time = |row: &Row| match row.told? {
+            Told::Time { seconds } => Some(seconds.ln()),
+            Told::Censored { at_least_seconds } if self.plain => Some(at_least_seconds.ln()),
+            Told::Censored { .. } | Told::Failed(_) => None,
+        };
         let times: Vec<f64> = rows.iter().filter_map(time).collect();
         let winsor = Winsor::of(&times)?;
         let best = winsor.log(0.0);
