@@ -321,6 +321,7 @@ fn a_search_ends_when_little_is_left_to_gain_and_says_so() {
     assert_eq!(job.ended, Ended::Settled(0.02));
     let reason = job.ended.reason().unwrap();
     assert!(reason.contains("expected to gain 2 % or more; --stop-gain 0"), "{reason}");
+    assert!(Ended::Settled(1e-6).reason().unwrap().contains("to gain 0.0001 % or more"));
     assert_eq!(lab.seen.finals.load(Ordering::SeqCst), 1, "it ends with a final like any other");
     let settled = job.trials;
     // The log says so too.

@@ -72,12 +72,18 @@ impl Ended {
             Ended::Exhausted => Some("every schedule was tried".into()),
             Ended::Settled(share) => Some(format!(
                 "settled: none of the last {PATIENCE} candidates was expected to gain {} % or more; --stop-gain 0 goes on",
-                share * 100.0
+                percent(*share)
             )),
             Ended::Stopped => Some("interrupted; run the same command again to go on".into()),
             Ended::Failed(message) => Some(format!("ended early: {message}")),
         }
     }
+}
+
+/// A share in percent, to as many digits as it was given with: 0.000001 is 0.0001, not 0.00009999999999999999.
+fn percent(share: f64) -> f64 {
+    const DIGITS: f64 = 1e12;
+    (share * 100.0 * DIGITS).round() / DIGITS
 }
 
 /// What the final said.

@@ -169,7 +169,10 @@ fn signal_name(signal: i32) -> &'static str {
 
 #[expect(clippy::disallowed_methods, reason = "this module is where workers are spawned")]
 fn command(executable: &Path) -> Command {
-    Command::new(executable)
+    let mut command = Command::new(executable);
+    // What a worker prints before it dies is quoted in one line.
+    command.env("RUST_BACKTRACE", "0");
+    command
 }
 
 type Spawned = io::Result<Child>;

@@ -79,7 +79,7 @@ impl Lowering<'_> {
     }
 
     fn multiply_add(&mut self, a: Value, b: Value, sum: Value) -> Value {
-        if self.builder.ty(sum).elem.is_float() {
+        if self.fused && self.builder.ty(sum).elem.is_float() {
             return self.builder.fma(a, b, sum);
         }
         let product = self.builder.bin(BinOp::Mul, a, b);

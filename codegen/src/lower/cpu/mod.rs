@@ -49,6 +49,7 @@ pub fn lower(kernel: &Kernel, target: &Target) -> LaneKernel {
         vector_bytes: target.limits.vector_bytes,
         lanes: u16::try_from(widest).expect("invariant: at most 16"),
         functions,
+        fused: invocation || has("fma") || has("avx512f"),
         wake: None,
         copies: if invocation { search_space::families::workers::COPIES } else { 1 },
         next_var: u32::try_from(kernel.vars.len()).expect("invariant: few variables"),
@@ -98,6 +99,8 @@ struct Lowering<'k> {
     /// Elements of a vector of windows that touch no register tile.
     lanes: u16,
     functions: Functions,
+    /// Whether the target multiplies and adds in one instruction; elsewhere that would be a call for each element.
+    fused: bool,
     /// Scalars of a window without folds per iteration of its innermost loop.
     copies: i64,
     next_var: u32,

@@ -299,7 +299,9 @@ impl Lowering<'_> {
                 math::unary(&mut self.builder, *op, value, self.functions)
             }
             // A product and a sum are rounded once, which every mode of arithmetic allows.
-            Scalar::Binary(BinaryOp::Add, lhs, rhs) if elem == Elem::F32 && (is_product(lhs) || is_product(rhs)) => {
+            Scalar::Binary(BinaryOp::Add, lhs, rhs)
+                if self.fused && elem == Elem::F32 && (is_product(lhs) || is_product(rhs)) =>
+            {
                 let (product, other) = if is_product(lhs) { (lhs, rhs) } else { (rhs, lhs) };
                 let Scalar::Binary(_, a, b) = &**product else { unreachable!("invariant: matched above") };
                 let a = self.scalar(a, scope, elem);
