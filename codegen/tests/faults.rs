@@ -239,6 +239,14 @@ fn verifier_finds_each_fault_beside_a_contraction() {
     assert!(matches!(row, TileError::Coordinate { dim: 0, .. }), "{row}");
     let input = kept(&|keep| (keep.place, keep.index) = (Place::Buffer(1), vec![Index::Coord(1)]));
     assert!(matches!(input, TileError::ReadOnly { .. }), "{input}");
+    let mut program = tiled();
+    change(&mut program.kernels[0].body, &mut |stmt| {
+        if let Stmt::Contract { b, keep, .. } = stmt {
+            *keep = Some(b.clone());
+        }
+    });
+    let whole = verify(&program).unwrap_err();
+    assert!(matches!(whole, TileError::Keep { .. }), "{whole}");
     let mut program = good.clone();
     let mut changed = 0;
     change(&mut program.kernels[0].body, &mut |stmt| {

@@ -353,26 +353,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use search_space::target::Limits;
     use search_space::workload::DType;
 
     use super::*;
 
     #[test]
     fn a_line_asks_for_what_its_suite_counts() {
-        let target = |l2_bytes| Target {
-            key: "tt1;cpu;sapphirerapids;core;avx512f,fma;1".parse().unwrap(),
-            limits: Limits {
-                vector_bytes: 64,
-                vector_registers: 32,
-                l1_bytes: 48 << 10,
-                l2_bytes,
-                shared_bytes: 0,
-                workgroup_invocations: 0,
-                grid_per_dim: 0,
-                loop_iterations: 0,
-                buffer_bytes: 0,
-            },
+        let target = |l2_bytes| {
+            let mut target = search_space::samples::cpu_target("sapphirerapids", &["avx512f", "fma"], 64, 1);
+            target.limits.l2_bytes = l2_bytes;
+            target
         };
         let text = r#"{"version": 1, "workloads": [{"name": "a", "op": "matmul", "dtype": "bf16",
             "shape": {"M": 64, "N": 64, "K": 64}, "flops": 1000, "bytes": 500, "out_dtype": "bf16"}]}"#;

@@ -108,8 +108,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use search_space::families::plan;
-    use search_space::target::{Limits, TargetKey};
-    use search_space::{Outcome, Target, Workload};
+    use search_space::{Outcome, Workload, samples};
     use tuning_db::Phase;
 
     use super::*;
@@ -117,19 +116,9 @@ mod tests {
     fn plans() -> (SchedulePlan, SchedulePlan) {
         let workload: Workload = "matmul m=64 n=96 k=128 dtype=f32".parse().unwrap();
         let on = |threads: u64| {
-            let key = TargetKey::parse(&format!("tt1;cpu;sapphirerapids;core;avx512f,fma;{threads}")).unwrap();
-            let limits = Limits {
-                vector_bytes: 64,
-                vector_registers: 32,
-                l1_bytes: 48 << 10,
-                l2_bytes: 2 << 20,
-                shared_bytes: 0,
-                workgroup_invocations: 0,
-                grid_per_dim: 0,
-                loop_iterations: 0,
-                buffer_bytes: 0,
-            };
-            plan(&workload, &Target { key, limits }).unwrap()
+            let mut target = samples::cpu_target("sapphirerapids", &["avx512f", "fma"], 64, threads);
+            target.limits.l2_bytes = 2 << 20;
+            plan(&workload, &target).unwrap()
         };
         (on(1), on(2))
     }

@@ -1,6 +1,7 @@
 //! Rules every tile program obeys; a family that breaks one is refused before lowering.
 
 use super::{Access, Cond, Kernel, LoopKind, Place, Program, Scalar, Space, Stmt, View, matrix};
+use crate::atoms::Scope;
 use crate::index::{Index, Var};
 
 /// The rule a program breaks.
@@ -44,6 +45,12 @@ pub enum TileError {
     Accumulator {
         /// Name of the tile.
         tile: String,
+    },
+    /// An instruction that takes several steps of k at once does not keep its factors.
+    #[error("{place} cannot be filled by an instruction that takes several steps of k at once")]
+    Keep {
+        /// Name of the buffer or tile.
+        place: String,
     },
     /// What is asked for has no constant shape.
     #[error("the window of {place} that is asked for must have a constant shape")]
@@ -192,11 +199,14 @@ impl Check<'_> {
                 }
                 Ok(())
             }
-            Stmt::Contract { shape, acc, a, b, keep, .. } => {
+            Stmt::Contract { shape, acc, a, b, atom, keep, .. } => {
                 self.shape(shape)?;
                 self.view(a, 3, &[1])?;
                 self.view(b, 3, &[0])?;
                 if let Some(keep) = keep {
+                    if atom.scope == Scope::Matrix || atom.shape.2 > 1 {
+                        return Err(TileError::Keep { place: self.name(keep) });
+                    }
                     self.view(keep, 3, &[0])?;
                     self.written(keep, 3)?;
                 }

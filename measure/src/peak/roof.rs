@@ -211,19 +211,10 @@ mod tests {
 
     #[test]
     fn only_products_are_of_their_factors_type_and_only_large_operands_are_read() {
-        let target = |l2_bytes| Target {
-            key: "tt1;cpu;sapphirerapids;core;amx-bf16,amx-tile;1".parse().unwrap(),
-            limits: search_space::target::Limits {
-                vector_bytes: 64,
-                vector_registers: 32,
-                l1_bytes: 48 << 10,
-                l2_bytes,
-                shared_bytes: 0,
-                workgroup_invocations: 0,
-                grid_per_dim: 0,
-                loop_iterations: 0,
-                buffer_bytes: 0,
-            },
+        let target = |l2_bytes| {
+            let mut target = search_space::samples::cpu_target("sapphirerapids", &["amx-bf16", "amx-tile"], 64, 1);
+            target.limits.l2_bytes = l2_bytes;
+            target
         };
         let demand = |text: &str, l2| Demand::of(&text.parse().unwrap(), &target(l2));
         let product = demand("matmul m=64 n=64 k=64 dtype=bf16", 2 << 20);
